@@ -1,0 +1,2 @@
+//! The `flashproof` program.
+fn main() {}

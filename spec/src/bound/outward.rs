@@ -1,0 +1,1 @@
+//! Upward-rounded evaluation of non-negative expressions.

@@ -1,0 +1,161 @@
+//! Tensors: exact values, tagged with the format they are representable in.
+
+use ndarray::{ArrayD, ArrayView3, ArrayView4, Ix3, Ix4, IxDyn};
+
+use crate::format::Format;
+use crate::problem::Problem;
+
+/// A dense tensor whose every value is representable in `format`.
+///
+/// Values are held as `f64`, which contains each supported format, so no value is ever changed by
+/// being held. NaN payloads are not kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    format: Format,
+    values: ArrayD<f64>,
+}
+
+/// Data that does not make the tensor that was asked for.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // each variant's message is its documentation
+pub enum TensorError {
+    #[error("{tensor} has shape {found:?}: expected {expected:?}")]
+    Shape { tensor: String, found: Vec<usize>, expected: Vec<usize> },
+    #[error("{tensor} has format {found}: expected {expected}")]
+    Format { tensor: String, found: Format, expected: Format },
+    #[error("{count} values do not fill shape {shape:?}")]
+    Count { count: usize, shape: Vec<usize> },
+    #[error("value {value} at flat index {index} is not representable in {format}")]
+    Value { value: f64, index: usize, format: Format },
+}
+
+impl Tensor {
+    /// A tensor of values that are representable in `format` already.
+    ///
+    /// # Errors
+    /// [`TensorError::Value`] at the first value that is not.
+    pub fn exact(format: Format, values: ArrayD<f64>) -> Result<Self, TensorError> {
+        match values.iter().enumerate().find(|(_, value)| !format.represents(**value)) {
+            None => Ok(Self { format, values }),
+            Some((index, &value)) => Err(TensorError::Value { value, index, format }),
+        }
+    }
+
+    /// A tensor of values rounded to `format`, to nearest, ties to even.
+    #[must_use]
+    pub fn rounded(format: Format, values: &ArrayD<f64>) -> Self {
+        Self { format, values: values.mapv(|value| format.round(value)) }
+    }
+
+    /// As [`Tensor::rounded`], from a flat row-major list.
+    ///
+    /// # Errors
+    /// [`TensorError::Count`] when the list does not fill the shape.
+    pub fn rounded_from(
+        format: Format,
+        shape: &[usize],
+        values: Vec<f64>,
+    ) -> Result<Self, TensorError> {
+        let count = values.len();
+        ArrayD::from_shape_vec(IxDyn(shape), values)
+            .map(|values| Self::rounded(format, &values))
+            .map_err(|_| TensorError::Count { count, shape: shape.to_vec() })
+    }
+
+    /// The format that every value is representable in.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The values, of any number of axes.
+    #[must_use]
+    pub const fn values(&self) -> &ArrayD<f64> {
+        &self.values
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        self.values.shape()
+    }
+
+    /// The values as `[batch, head, position, dimension]`.
+    ///
+    /// # Panics
+    /// When the tensor has not four axes: check it against its problem first.
+    #[must_use]
+    pub fn view4(&self) -> ArrayView4<'_, f64> {
+        self.values.view().into_dimensionality::<Ix4>().expect("a tensor of four axes")
+    }
+
+    /// The values as `[batch, head, query]`.
+    ///
+    /// # Panics
+    /// When the tensor has not three axes: check it against its problem first.
+    #[must_use]
+    pub fn view3(&self) -> ArrayView3<'_, f64> {
+        self.values.view().into_dimensionality::<Ix3>().expect("a tensor of three axes")
+    }
+
+    fn check(&self, tensor: &str, shape: &[usize], format: Format) -> Result<(), TensorError> {
+        if self.shape() != shape {
+            return Err(TensorError::Shape {
+                tensor: tensor.to_owned(),
+                found: self.shape().to_vec(),
+                expected: shape.to_vec(),
+            });
+        }
+        if self.format != format {
+            return Err(TensorError::Format {
+                tensor: tensor.to_owned(),
+                found: self.format,
+                expected: format,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a forward pass reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inputs {
+    /// Query, `[batch, query_heads, query_len, head_dim]`.
+    pub query: Tensor,
+    /// Key, `[batch, key_heads, key_len, head_dim]`.
+    pub key: Tensor,
+    /// Value, `[batch, key_heads, key_len, value_dim]`.
+    pub value: Tensor,
+}
+
+impl Inputs {
+    /// Checks shapes and formats against the problem.
+    ///
+    /// # Errors
+    /// Names the first tensor that differs, what it has and what was expected.
+    pub fn check(&self, problem: &Problem) -> Result<(), TensorError> {
+        self.query.check("query", &problem.query_shape(), problem.format)?;
+        self.key.check("key", &problem.key_shape(), problem.format)?;
+        self.value.check("value", &problem.value_shape(), problem.format)
+    }
+}
+
+/// What a forward pass writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs {
+    /// Output, `[batch, query_heads, query_len, value_dim]`.
+    pub output: Tensor,
+    /// LSE, `[batch, query_heads, query_len]`, where the kernel gives it.
+    pub lse: Option<Tensor>,
+}
+
+impl Outputs {
+    /// Checks shapes and formats against the problem; `lse_format` is the profile's.
+    ///
+    /// # Errors
+    /// Names the first tensor that differs, what it has and what was expected.
+    pub fn check(&self, problem: &Problem, lse_format: Format) -> Result<(), TensorError> {
+        self.output.check("output", &problem.output_shape(), problem.format)?;
+        self.lse.as_ref().map_or(Ok(()), |lse| lse.check("lse", &problem.lse_shape(), lse_format))
+    }
+}

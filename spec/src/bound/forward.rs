@@ -1,0 +1,264 @@
+//! The bound on attention outputs (`FAS:bound.fwd.output`) and its row-wise entry point.
+//!
+//! # Derivation
+//! Write `w_i = e^(s_i - m) (1 + t_i)` for the perturbed weights of [`super::weight`], `|t_i| <=
+//! c_i`, and `o' = sum w_i v_i / sum w_i` for what a kernel with those weights and no further
+//! rounding returns. Because numerator and normalizer share them,
+//!
+//! ```text
+//! o'_j - o_j = sum p_i t_i (v_ij - o_j) / sum p_i (1 + t_i)
+//! |o'_j - o_j| <= S_j = min( sum p_i c_i |v_ij - o_j| / sum p_i e^(-D_i),  max_i |v_ij - o_j| )
+//! ```
+//!
+//! the second because `o'` is a convex combination of value rows. Constant values therefore cancel
+//! every error in the scores. Next, with normalized weights `p'_i`, `V'_j = sum p'_i |v_ij| <=
+//! min( sum p_i (1 + c_i) |v_ij| / sum p_i e^(-D_i), max_i |v_ij| )`:
+//!
+//! - each weight is rounded to the weight format, and where it is normalized first, divided:
+//!   `a V'_j` with `1 + a = (1 + u_P)(1 + eps_div if normalized)`;
+//!   then there is no division at the end, and `eps = 0` below;
+//! - products and sums: [`super::accumulation::error`] with mass `(1 + a) V'_j` and total
+//!   `|o'_j| + a V'_j`, the rescalings counted as roundings;
+//! - the numerator carried between blocks in a narrower format: one rounding a block;
+//! - underflow, absolute in the kernel's frame: of weights and rescaling factors, times
+//!   `sum |v_ij|`; of products, sums and rescalings. Divided by the normalizer there.
+//!
+//! Together `E_N`. The normalizer's sum has positive terms, so it errs relatively by
+//! `E_l = (1 + u)^(h + R) - 1` and its own underflow. With the division,
+//!
+//! ```text
+//! O = (o' + e) (1 + eps) / (1 + f),   |e| <= E_N, |eps| <= eps_div, |f| <= E_l
+//! |O - o'| <= [ E_N (1 + eps_div) + |o'| (eps_div + E_l) ] / (1 - E_l)
+//! ```
+//!
+//! and rounding to the output format adds `u_out |O|` and half its smallest subnormal.
+
+use ndarray::{ArrayView1, ArrayView2};
+
+use super::accumulation::{self, Sum};
+use super::outward::Upper;
+use super::weight::{self, Weights};
+use super::{Bound, NoBound, RowCondition, lse};
+use crate::problem::Problem;
+use crate::profile::{Accumulation, Normalizer, Profile, Weights as WeightRounding};
+
+/// The bounds of one query row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardBounds {
+    /// For each output entry, in the units of the values.
+    pub output: Vec<Bound>,
+    /// For the LSE, in nats.
+    pub lse: Bound,
+}
+
+/// Bounds on the outputs and the LSE of one query row with at least one visible key.
+///
+/// `values` holds the visible keys' value rows, `[visible, value_dim]`, in the order of `row`.
+///
+/// # Panics
+/// When `values` has not one row for each visible key, or `row` not one output for each of its
+/// columns.
+#[must_use]
+pub fn forward(
+    problem: &Problem,
+    profile: &Profile,
+    row: &RowCondition,
+    values: &ArrayView2<'_, f64>,
+) -> ForwardBounds {
+    assert_eq!(values.nrows(), row.gap_hi.len(), "one value row for each visible key");
+    assert_eq!(values.ncols(), row.output_hi.len(), "one output for each value entry");
+    if scores_overflow(problem, profile, row) {
+        let none = Bound::None(NoBound::Overflow);
+        return ForwardBounds { output: vec![none; values.ncols()], lse: none };
+    }
+    let weights = Weights::new(problem, profile, row);
+    let normalizer = NormalizerError::new(problem, profile, &weights);
+    let entry = Entry { problem, profile, row, weights: &weights, normalizer: &normalizer };
+    let output = values
+        .columns()
+        .into_iter()
+        .enumerate()
+        .map(|(j, column)| entry.bound(&column, row.output_lo[j], row.output_hi[j]))
+        .collect();
+    ForwardBounds { output, lse: lse::bound(profile, row, &weights, &normalizer) }
+}
+
+/// Whether a dot product, or a score in its own format, might leave the range of its format.
+fn scores_overflow(problem: &Problem, profile: &Profile, row: &RowCondition) -> bool {
+    let largest = |xs: &[f64]| xs.iter().copied().fold(0.0, f64::max);
+    let mass = largest(&row.dot_mass_hi);
+    let unscaled = if problem.scale_f64() == 0.0 { 0.0 } else { mass / problem.scale_f64().abs() };
+    let accumulator = match profile.score_accumulation {
+        Accumulation::Ieee { format, .. } => format,
+        Accumulation::TensorCore { .. } => profile.arithmetic,
+    };
+    // A factor of two stands for every rounding on the way.
+    2.0 * unscaled > accumulator.max_finite()
+        || 2.0 * largest(&row.score_magnitude_hi) > profile.score_format.max_finite()
+}
+
+/// Relative error of the computed normalizer.
+pub(super) struct NormalizerError {
+    /// `E_l`.
+    pub(super) relative: Upper,
+}
+
+impl NormalizerError {
+    fn new(problem: &Problem, profile: &Profile, weights: &Weights) -> Self {
+        let keys = weights.log_error.len();
+        let rescalings = profile.schedule.rescalings(problem.key_len);
+        let depth = profile.normalizer_depth.unwrap_or(usize::MAX).min(keys.saturating_sub(1));
+        let rounding = weight::unit(profile).compound(depth + rescalings);
+        let mut lost = weight::underflow(profile) * Upper::count((keys + 1) * (2 + rescalings));
+        if profile.normalizer == Normalizer::Rounded {
+            lost = lost
+                + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
+        }
+        Self { relative: rounding + lost / weights.own_normalizer }
+    }
+
+    /// `-ln(1 - E_l)`, which bounds `|ln(1 + f)|` for `|f| <= E_l`.
+    pub(super) fn of_logarithm(&self) -> Upper {
+        self.relative.complement().reciprocal().ln()
+    }
+}
+
+/// What the bound of one output entry is computed from.
+struct Entry<'a> {
+    problem: &'a Problem,
+    profile: &'a Profile,
+    row: &'a RowCondition,
+    weights: &'a Weights,
+    normalizer: &'a NormalizerError,
+}
+
+impl Entry<'_> {
+    fn bound(&self, values: &ArrayView1<'_, f64>, output_lo: f64, output_hi: f64) -> Bound {
+        let profile = self.profile;
+        let output = Upper::new(output_lo.abs().max(output_hi.abs()));
+        let shift = self.shift(values, output_lo, output_hi);
+        let perturbed = output + shift;
+        let magnitude = self.magnitude(values);
+        if self.numerator_overflows(magnitude) {
+            return Bound::None(NoBound::Overflow);
+        }
+        let numerator = self.numerator(values, magnitude, perturbed);
+        let division = match profile.weights {
+            WeightRounding::Unnormalized => division_error(profile),
+            // Counted in each weight.
+            WeightRounding::Normalized => Upper::ZERO,
+        };
+        let rest = self.normalizer.relative.complement();
+        let quotient =
+            numerator * (Upper::ONE + division) + perturbed * (division + self.normalizer.relative);
+        let before_output = shift + quotient / rest + weight::underflow(profile);
+        let rounded = before_output
+            + weight::narrowing(profile, self.problem.format) * (output + before_output)
+            + weight::narrowing_underflow(profile, self.problem.format);
+        if rounded.is_finite() {
+            Bound::Within(rounded.get())
+        } else {
+            Bound::None(NoBound::Accumulation)
+        }
+    }
+
+    /// `S_j`: what errors in the weights, shared by numerator and normalizer, can move.
+    fn shift(&self, values: &ArrayView1<'_, f64>, output_lo: f64, output_hi: f64) -> Upper {
+        let mut weighted = Upper::ZERO;
+        let mut hull = Upper::ZERO;
+        for ((&v, &p), &c) in
+            values.iter().zip(&self.row.probability_hi).zip(&self.weights.relative_error)
+        {
+            let distance = distance(v, output_lo, output_hi);
+            weighted = weighted + Upper::new(p) * c * distance;
+            hull = hull.max(distance);
+        }
+        (weighted / self.weights.kept).min(hull)
+    }
+
+    /// `V'_j`: the mass of the perturbed, normalized terms.
+    fn magnitude(&self, values: &ArrayView1<'_, f64>) -> Upper {
+        let mut weighted = Upper::ZERO;
+        let mut largest = Upper::ZERO;
+        for ((&v, &p), &c) in
+            values.iter().zip(&self.row.probability_hi).zip(&self.weights.relative_error)
+        {
+            let v = Upper::new(v.abs());
+            weighted = weighted + Upper::new(p) * (Upper::ONE + c) * v;
+            largest = largest.max(v);
+        }
+        (weighted / self.weights.kept).min(largest)
+    }
+
+    /// `E_N`: roundings of weights, products and sums, relative to the perturbed normalizer.
+    fn numerator(&self, values: &ArrayView1<'_, f64>, magnitude: Upper, total: Upper) -> Upper {
+        let profile = self.profile;
+        let per_weight = self.per_weight_error();
+        let rounding = per_weight * magnitude;
+        let rescalings = profile.schedule.rescalings(self.problem.key_len);
+        let sum = Sum {
+            terms: values.len(),
+            rescalings,
+            mass: magnitude + rounding,
+            total: total + rounding,
+        };
+        let summation = accumulation::error(profile.value_accumulation, &sum);
+        let carried = weight::narrowing(profile, profile.carried_format).compound(1 + rescalings)
+            * (sum.mass + summation);
+        rounding + summation + carried + self.lost(values, rescalings)
+    }
+
+    fn per_weight_error(&self) -> Upper {
+        let profile = self.profile;
+        let narrow = match profile.normalizer {
+            Normalizer::Unrounded => weight::narrowing(profile, profile.weight_format),
+            Normalizer::Rounded => Upper::ZERO,
+        };
+        match profile.weights {
+            WeightRounding::Unnormalized => narrow,
+            WeightRounding::Normalized => {
+                let division = division_error(profile);
+                narrow + division + narrow * division
+            }
+        }
+    }
+
+    /// Underflow on the way to the numerator, over the normalizer of the kernel's own frame.
+    fn lost(&self, values: &ArrayView1<'_, f64>, rescalings: usize) -> Upper {
+        let profile = self.profile;
+        let tiny = weight::underflow(profile);
+        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
+        let carried_tiny = weight::narrowing_underflow(profile, profile.carried_format);
+        let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
+        let per_value = weight_tiny + tiny * Upper::count(2 + rescalings);
+        let sums = tiny * Upper::count(2 * values.len() + rescalings)
+            + carried_tiny * Upper::count(1 + rescalings);
+        let frame = match profile.weights {
+            WeightRounding::Unnormalized => self.weights.own_normalizer.reciprocal(),
+            // Weights that are normalized first underflow after the division as well as before.
+            WeightRounding::Normalized => self.weights.own_normalizer.reciprocal() + Upper::ONE,
+        };
+        (per_value * values_mass + sums) * frame
+    }
+
+    /// Whether a partial numerator might leave the range of the accumulator.
+    fn numerator_overflows(&self, magnitude: Upper) -> bool {
+        let accumulator = match self.profile.value_accumulation {
+            Accumulation::Ieee { format, .. } => format,
+            Accumulation::TensorCore { .. } => self.profile.arithmetic,
+        };
+        let largest = Upper::new(2.0) * magnitude * Upper::new(self.row.normalizer_hi);
+        largest.get() > accumulator.max_finite().min(self.profile.carried_format.max_finite())
+    }
+}
+
+/// Relative error of the division by the normalizer: an ulp is at most `2u`.
+fn division_error(profile: &Profile) -> Upper {
+    Upper::new(profile.division_ulp) * Upper::new(2.0) * weight::unit(profile)
+}
+
+/// `|v - o|` for any `o` in `[lo, hi]`.
+fn distance(v: f64, lo: f64, hi: f64) -> Upper {
+    // One rounding of the subtraction, undone by one ulp.
+    Upper::new(v - lo).max(Upper::new(hi - v)) * Upper::new(1.0_f64.next_up())
+}

@@ -1,7 +1,8 @@
 //! The number formats of attention kernels, and correct rounding into them.
 //!
 //! A finite value of a format is `k * 2^q` with an integer `|k| < 2^precision` and a quantum
-//! exponent `q >= min_quantum`. Rounding is to nearest, ties to even, everywhere.
+//! exponent `q >= min_quantum`. Rounding is to nearest, ties to even, everywhere
+//! (`FAS:num.format.rounding`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,6 +64,17 @@ impl Format {
         }
     }
 
+    /// Bytes that one value takes in memory; a `tf32` is stored as an `f32`.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 | Self::Tf32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::E4m3 | Self::E5m2 => 1,
+        }
+    }
+
     /// Exponent of the smallest positive normal number.
     #[must_use]
     pub const fn min_exponent(self) -> i32 {
@@ -74,7 +86,8 @@ impl Format {
         }
     }
 
-    /// Exponent of the smallest positive number: every finite value is a multiple of `2^min_quantum`.
+    /// Exponent of the smallest positive number: every finite value is a multiple of
+    /// `2^min_quantum`.
     #[must_use]
     pub const fn min_quantum(self) -> i32 {
         self.min_exponent() - (self.precision() as i32 - 1)
@@ -119,10 +132,12 @@ impl Format {
         !matches!(self, Self::E4m3)
     }
 
-    /// The format's value nearest to `x`, ties to even.
+    /// The format's value nearest to `x`, ties to even (`FAS:num.format.rounding`).
     ///
-    /// Beyond the largest finite value by half a unit or more: infinity of the same sign, or NaN
-    /// where the format has no infinity. Keeps NaN, infinities (NaN for `e4m3`) and the sign of zero.
+    /// Where that would lie past the largest finite value: infinity of the same sign, or NaN where
+    /// the format has no infinity. Half a unit past the largest value is past it, except in `e4m3`,
+    /// whose largest value 448 is even: 464 becomes 448. Keeps NaN, infinities (NaN for `e4m3`) and
+    /// the sign of zero.
     #[must_use]
     pub fn round(self, x: f64) -> f64 {
         if self == Self::F64 || x == 0.0 || x.is_nan() {
@@ -134,8 +149,8 @@ impl Format {
             return overflow;
         }
         let quantum = (exponent(x) - (self.precision() as i32 - 1)).max(self.min_quantum());
-        // `x` is below 2^(precision + quantum), so the quotient is below 2^53 and the scaling exact,
-        // or the quotient is below one half and becomes zero either way.
+        // `x` is below 2^(precision + quantum), so the quotient is below 2^53 and the scaling
+        // exact, or the quotient is below one half and becomes zero either way.
         let rounded = scale(scale(x, -quantum).round_ties_even(), quantum);
         if rounded.abs() > self.max_finite() { overflow } else { rounded.copysign(x) }
     }
@@ -164,15 +179,10 @@ impl FromStr for Format {
     }
 }
 
-/// Floor of the binary logarithm of a finite non-zero `|x|`, subnormals included.
+/// Floor of the binary logarithm of a normal `|x|`; -1023, which is below the range of every other
+/// format, for a subnormal one.
 fn exponent(x: f64) -> i32 {
-    let biased = ((x.to_bits() >> 52) & 0x7ff) as i32;
-    if biased != 0 {
-        biased - 1023
-    } else {
-        let fraction = x.to_bits() & ((1 << 52) - 1);
-        -1011 - fraction.leading_zeros() as i32
-    }
+    ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023
 }
 
 /// `2^n` for `n` in the range of `f64`, subnormals included.

@@ -183,7 +183,7 @@ impl Problem {
         (0..self.key_len).filter(|&key| self.sees(Site { batch, head, query, key })).collect()
     }
 
-    /// The softmax scale as the nearest `f64`.
+    /// The softmax scale in `f64`: exact where it is given as a number, else within two roundings.
     #[must_use]
     pub fn scale_f64(&self) -> f64 {
         match self.scale {

@@ -159,3 +159,49 @@ impl Outputs {
         self.lse.as_ref().map_or(Ok(()), |lse| lse.check("lse", &problem.lse_shape(), lse_format))
     }
 }
+
+/// The upstream gradients that a backward pass starts from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cotangents {
+    /// Gradient of the loss with respect to the output, shaped and formatted like the output.
+    pub output: Tensor,
+    /// Gradient of the loss with respect to the LSE, `[batch, query_heads, query_len]`, where the
+    /// loss depends on it; `None` is zero.
+    pub lse: Option<Tensor>,
+}
+
+impl Cotangents {
+    /// Checks shapes and formats against the problem; `lse_format` is the profile's.
+    ///
+    /// # Errors
+    /// Names the first tensor that differs, what it has and what was expected.
+    pub fn check(&self, problem: &Problem, lse_format: Format) -> Result<(), TensorError> {
+        self.output.check("output_gradient", &problem.output_shape(), problem.format)?;
+        self.lse
+            .as_ref()
+            .map_or(Ok(()), |lse| lse.check("lse_gradient", &problem.lse_shape(), lse_format))
+    }
+}
+
+/// What a backward pass writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// Gradient with respect to the query, shaped like it.
+    pub query: Tensor,
+    /// Gradient with respect to the key, shaped like it: summed over the query heads that read it.
+    pub key: Tensor,
+    /// Gradient with respect to the value, shaped like it: summed over the query heads that read it.
+    pub value: Tensor,
+}
+
+impl Gradients {
+    /// Checks shapes and formats against the problem.
+    ///
+    /// # Errors
+    /// Names the first tensor that differs, what it has and what was expected.
+    pub fn check(&self, problem: &Problem) -> Result<(), TensorError> {
+        self.query.check("query_gradient", &problem.query_shape(), problem.format)?;
+        self.key.check("key_gradient", &problem.key_shape(), problem.format)?;
+        self.value.check("value_gradient", &problem.value_shape(), problem.format)
+    }
+}

@@ -1,0 +1,166 @@
+//! Masks against tables written by hand: `data/masks.json`.
+
+mod support;
+
+use flashproof_spec::format::Format;
+use flashproof_spec::mask::{Mask, Rule, Site};
+use flashproof_spec::problem::Problem;
+use proptest::prelude::*;
+use serde::Deserialize;
+use support::settings;
+
+#[derive(Deserialize)]
+struct Tables {
+    masks: Vec<Table>,
+}
+
+#[derive(Deserialize)]
+struct Table {
+    name: String,
+    query_len: usize,
+    key_len: usize,
+    mask: Mask,
+    visible: Vec<Vec<String>>,
+}
+
+fn tables() -> Vec<Table> {
+    let tables: Tables =
+        serde_json::from_str(include_str!("data/masks.json")).expect("the data file parses");
+    tables.masks
+}
+
+/// One string a query, as in the data file.
+fn draw(mask: &Mask, batch: usize, query_len: usize, key_len: usize) -> Vec<String> {
+    let visible = |query, key| mask.admits(Site { batch, head: 0, query, key }, query_len, key_len);
+    let row = |query| (0..key_len).map(|key| if visible(query, key) { '1' } else { '0' }).collect();
+    (0..query_len).map(row).collect()
+}
+
+/// Checks the tables whose mask satisfies `select`, and that there are as many as expected.
+fn assert_tables(count: usize, select: impl Fn(&Mask) -> bool) {
+    let selected: Vec<_> = tables().into_iter().filter(|table| select(&table.mask)).collect();
+    assert_eq!(selected.len(), count);
+    for Table { name, query_len, key_len, mask, visible } in selected {
+        for (batch, expected) in visible.iter().enumerate() {
+            assert_eq!(&draw(&mask, batch, query_len, key_len), expected, "{name}, member {batch}");
+        }
+    }
+}
+
+fn has_lengths(mask: &Mask) -> bool {
+    mask.rules.iter().any(|rule| matches!(rule, Rule::KeyLengths(_)))
+}
+
+#[test]
+fn without_rules_every_key_is_visible() {
+    assert_tables(2, |mask| *mask == Mask::full());
+}
+
+#[test]
+fn causal_masks_match_the_tables() {
+    assert_tables(8, |mask| mask.rules.len() == 1 && !has_lengths(mask));
+}
+
+#[test]
+fn keys_past_the_length_are_invisible() {
+    assert_tables(4, has_lengths);
+}
+
+#[test]
+fn bottom_right_is_aligned_with_the_keys_in_use() {
+    assert_tables(1, |mask| mask.rules.contains(&Rule::CausalBottomRight) && has_lengths(mask));
+}
+
+#[test]
+fn several_rules_match_the_tables() {
+    assert_tables(5, |mask| mask.rules.len() > 1);
+}
+
+#[test]
+fn causal_alignments_agree_on_squares_only() {
+    let [top_left, bottom_right] = [Rule::CausalTopLeft, Rule::CausalBottomRight].map(Mask::only);
+    for query_len in 1..=6 {
+        for key_len in 1..=6 {
+            let agree = draw(&top_left, 0, query_len, key_len)
+                == draw(&bottom_right, 0, query_len, key_len);
+            assert_eq!(agree, query_len == key_len, "{query_len} on {key_len}");
+        }
+    }
+}
+
+#[test]
+fn visible_keys_of_a_problem_are_those_its_mask_admits() {
+    for Table { name, query_len, key_len, mask, visible } in tables() {
+        let problem = Problem {
+            batch: visible.len(),
+            query_len,
+            key_len,
+            mask,
+            ..Problem::new(Format::F32, 2, 1, 4)
+        };
+        problem.validate().expect("the tables pose possible problems");
+        for (batch, table) in visible.iter().enumerate() {
+            for (query, row) in table.iter().enumerate() {
+                let expected: Vec<_> = row.match_indices('1').map(|(key, _)| key).collect();
+                for head in 0..2 {
+                    let found = problem.visible_keys(batch, head, query);
+                    assert_eq!(found, expected, "{name}, member {batch}, query {query}");
+                }
+            }
+        }
+    }
+}
+
+fn rule(batch: usize, key_len: usize) -> impl Strategy<Value = Rule> {
+    prop_oneof![
+        Just(Rule::CausalTopLeft),
+        Just(Rule::CausalBottomRight),
+        prop::collection::vec(0..=key_len, batch).prop_map(Rule::KeyLengths),
+    ]
+}
+
+proptest! {
+    #![proptest_config(settings("masks", "tests/proptest-regressions/masks.txt"))]
+
+    /// Rules of one kind of alignment intersect one by one; the offset of bottom-right depends on
+    /// the lengths of the whole mask, which therefore go into each part.
+    #[test]
+    fn rules_intersect(
+        (query_len, key_len, rules, permuted) in (0_usize..=6, 0_usize..=6)
+            .prop_flat_map(|(query_len, key_len)| {
+                (Just(query_len), Just(key_len), prop::collection::vec(rule(2, key_len), 0..=4))
+            })
+            .prop_flat_map(|(query_len, key_len, rules)| {
+                let permuted = Just(rules.clone()).prop_shuffle();
+                (Just(query_len), Just(key_len), Just(rules), permuted)
+            }),
+    ) {
+        let is_length = |rule: &&Rule| matches!(rule, Rule::KeyLengths(_));
+        let lengths: Vec<_> = rules.iter().filter(is_length).cloned().collect();
+        for batch in 0..2 {
+            let whole = draw(&Mask { rules: rules.clone() }, batch, query_len, key_len);
+            let permuted = draw(&Mask { rules: permuted.clone() }, batch, query_len, key_len);
+            prop_assert_eq!(&permuted, &whole);
+            let repeated = Mask { rules: [&rules[..], &rules[..]].concat() };
+            prop_assert_eq!(&draw(&repeated, batch, query_len, key_len), &whole);
+
+            let parts: Vec<_> = rules.iter()
+                .map(|rule| Mask { rules: [&lengths[..], std::slice::from_ref(rule)].concat() })
+                .map(|part| draw(&part, batch, query_len, key_len))
+                .collect();
+            for query in 0..query_len {
+                for key in 0..key_len {
+                    let seen = |table: &[String]| table[query].as_bytes()[key] == b'1';
+                    prop_assert_eq!(seen(&whole), parts.iter().all(|part| seen(part)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn masks_survive_json(rules in prop::collection::vec(rule(3, 5), 0..=4)) {
+        let mask = Mask { rules };
+        let json = serde_json::to_string(&mask).expect("a mask");
+        prop_assert_eq!(serde_json::from_str::<Mask>(&json).expect("the same mask"), mask);
+    }
+}

@@ -1,0 +1,75 @@
+//! The forward pass around a kernel: which rows there are, and where they are stored.
+
+use flashproof_spec::problem::Problem;
+use flashproof_spec::tensor::{Inputs, Outputs};
+use ndarray::{Array1, Array3, Array4, s};
+use num_traits::Zero;
+
+use super::convert::tensor;
+use super::element::{Accumulator, Element};
+use super::head::{Head, Heads};
+use super::number_type::{self, Computation};
+use crate::{Kernel, Unsupported};
+
+/// What one query row writes, before it is stored.
+pub(super) struct Row<A> {
+    /// `value_dim` entries.
+    pub(super) output: Vec<A>,
+    /// `m + ln l`.
+    pub(super) lse: A,
+}
+
+impl<A: Accumulator> Row<A> {
+    /// The answer where no key is visible: an empty sum of values, and the logarithm of an empty
+    /// sum of weights.
+    ///
+    /// Clause: `FAS:fwd.softmax.empty-row`.
+    pub(super) fn without_keys(value_dim: usize) -> Self {
+        Self { output: vec![A::zero(); value_dim], lse: A::neg_infinity() }
+    }
+}
+
+/// How a kernel answers the queries of one head.
+pub(super) trait Algorithm: Kernel {
+    /// One row for each query, in order.
+    fn rows<E: Element>(&self, head: &Head<'_, E>) -> Vec<Row<E::Accumulator>>;
+}
+
+/// Runs `algorithm` on every head, in the number type of the problem's format.
+pub(super) fn run(
+    algorithm: &impl Algorithm,
+    problem: &Problem,
+    inputs: &Inputs,
+) -> Result<Outputs, Unsupported> {
+    inputs.check(problem).expect("inputs of the problem's shapes and formats");
+    number_type::run(algorithm.name(), problem, Forward { algorithm, problem, inputs })
+}
+
+struct Forward<'a, K> {
+    algorithm: &'a K,
+    problem: &'a Problem,
+    inputs: &'a Inputs,
+}
+
+impl<K: Algorithm> Computation for Forward<'_, K> {
+    type Answer = Outputs;
+
+    /// Clause: `FAS:fwd.output.written`.
+    fn run<E: Element>(self, scale: E::Accumulator) -> Outputs {
+        let Self { algorithm, problem, inputs } = self;
+        let heads = Heads::<E>::new(problem, inputs, scale);
+        let mut output = Array4::from_elem(problem.output_shape(), E::from_exact(0.0));
+        let mut lse = Array3::from_elem(problem.lse_shape(), E::Accumulator::zero());
+        for batch in 0..problem.batch {
+            for query_head in 0..problem.query_heads {
+                let rows = algorithm.rows(&heads.head(batch, query_head));
+                for (query, row) in rows.into_iter().enumerate() {
+                    let stored = row.output.into_iter().map(E::store).collect::<Array1<E>>();
+                    output.slice_mut(s![batch, query_head, query, ..]).assign(&stored);
+                    lse[[batch, query_head, query]] = row.lse;
+                }
+            }
+        }
+        Outputs { output: tensor(&output), lse: Some(tensor(&lse)) }
+    }
+}

@@ -1,0 +1,73 @@
+//! In which number type a problem is computed, or why these kernels do not.
+
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::{Problem, Scale};
+use half::{bf16, f16};
+
+use super::element::{Accumulator, Element};
+use crate::Unsupported;
+
+/// A computation that is written once for every number type.
+pub(super) trait Computation {
+    /// What it computes.
+    type Answer;
+
+    /// Computes on tensors of `E`, with the softmax scale rounded to the accumulator.
+    fn run<E: Element>(self, scale: E::Accumulator) -> Self::Answer;
+}
+
+/// Runs `computation` in the number type of the problem's format.
+pub(super) fn run<C: Computation>(
+    kernel: &str,
+    problem: &Problem,
+    computation: C,
+) -> Result<C::Answer, Unsupported> {
+    // By name, so that a field that these kernels do not know stops the build: none is ignored.
+    let &Problem {
+        batch: _,
+        query_heads: _,
+        key_heads: _,
+        query_len: _,
+        key_len: _,
+        head_dim: _,
+        value_dim: _,
+        format,
+        scale: _,
+        mask: _,
+    } = problem;
+    let answer = match format {
+        Format::F64 => run_as::<f64, C>(problem, computation),
+        Format::F32 => run_as::<f32, C>(problem, computation),
+        Format::F16 => run_as::<f16, C>(problem, computation),
+        Format::Bf16 => run_as::<bf16, C>(problem, computation),
+        Format::Tf32 | Format::E4m3 | Format::E5m2 => Err(format!("number format {format}")),
+    };
+    answer.map_err(|feature| Unsupported { kernel: kernel.to_owned(), feature })
+}
+
+fn run_as<E: Element, C: Computation>(
+    problem: &Problem,
+    computation: C,
+) -> Result<C::Answer, String> {
+    softmax_scale(problem).map(|scale| computation.run::<E>(scale))
+}
+
+/// The softmax scale: `1/sqrt(head_dim)` by a square root and a division in `f64`, then rounded to
+/// the accumulator. In `f64` these are two roundings; in `f32` the first two are so small beside
+/// the third that all three stay below two.
+///
+/// A scale that the accumulator would flush, overflow or hold with fewer bits is refused by name.
+///
+/// Clause: `FAS:fwd.score.scale`.
+fn softmax_scale<A: Accumulator>(problem: &Problem) -> Result<A, String> {
+    let scale = match problem.scale {
+        Scale::InverseSqrtHeadDim => 1.0 / (problem.head_dim as f64).sqrt(),
+        Scale::Value(scale) => scale,
+    };
+    let rounded = A::nearest(scale);
+    if rounded.is_normal() || scale == 0.0 {
+        Ok(rounded)
+    } else {
+        Err(format!("a softmax scale of {scale:e} in {} arithmetic", A::FORMAT))
+    }
+}

@@ -1,0 +1,58 @@
+//! The kernels of this crate by name.
+
+use std::num::NonZeroUsize;
+
+use crate::Kernel;
+use crate::cpu::{Naive, Tiled};
+
+/// Every kernel, each once: a family of tilings by its default member.
+#[must_use]
+pub fn builtins() -> Vec<Box<dyn Kernel>> {
+    vec![Box::new(Naive), Box::new(Tiled::default())]
+}
+
+/// The kernel of a name: `naive`, `tiled`, or `tiled:QxK` for tiles of `Q` queries by `K` keys,
+/// such as `tiled:32x48`.
+///
+/// # Errors
+/// [`UnknownKernel`] names the part of the name that means nothing, and what was expected.
+pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
+    match name.strip_prefix("tiled:") {
+        Some(tile) => Ok(Box::new(tiled(name, tile)?)),
+        None => builtins()
+            .into_iter()
+            .find(|kernel| kernel.name() == name)
+            .ok_or_else(|| UnknownKernel::Name { name: name.to_owned() }),
+    }
+}
+
+/// A name that is no kernel's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // each variant's message is its documentation
+pub enum UnknownKernel {
+    #[error("no kernel is called '{name}': expected naive, tiled or tiled:QUERIESxKEYS")]
+    Name { name: String },
+    #[error("'{tile}' in '{name}' is no tile: expected QUERIESxKEYS, such as 32x48")]
+    Tile { name: String, tile: String },
+    #[error(
+        "'{size}' in '{name}' is no block size: expected a whole number from 1 to {max}",
+        max = usize::MAX
+    )]
+    BlockSize { name: String, size: String },
+}
+
+fn tiled(name: &str, tile: &str) -> Result<Tiled, UnknownKernel> {
+    let (queries, keys) = tile
+        .split_once('x')
+        .ok_or_else(|| UnknownKernel::Tile { name: name.to_owned(), tile: tile.to_owned() })?;
+    Ok(Tiled::new(block_size(name, queries)?, block_size(name, keys)?))
+}
+
+/// Accepts a number only as it would be printed: no sign, no leading zero. So one kernel has one
+/// name, and reports that name it can be compared as text.
+fn block_size(name: &str, size: &str) -> Result<NonZeroUsize, UnknownKernel> {
+    size.parse::<NonZeroUsize>()
+        .ok()
+        .filter(|parsed| parsed.to_string() == size)
+        .ok_or_else(|| UnknownKernel::BlockSize { name: name.to_owned(), size: size.to_owned() })
+}

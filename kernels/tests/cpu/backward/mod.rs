@@ -1,0 +1,9 @@
+//! The backward passes, by exact answers, by where they round, and by what must not change a bit.
+
+mod hand_computed;
+mod integers;
+mod linear;
+mod order;
+mod rounding;
+mod special;
+mod unseen;

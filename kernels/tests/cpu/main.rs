@@ -1,0 +1,12 @@
+//! The CPU kernels against answers worked out by hand, and against themselves where two ways of
+//! computing must agree to the last bit. No oracle, and no mask but their own loop bounds.
+
+mod accumulator;
+mod backward;
+mod hand_computed;
+mod rounding;
+mod special;
+mod support;
+mod tiling;
+mod unseen;
+mod visibility;

@@ -1,6 +1,58 @@
 //! The clauses: what is required of an attention kernel, numbered so that it can be cited.
+//!
+//! # Notation
+//!
+//! All statements speak of one *row*: one query of one head of one batch member. Vectors are bold
+//! only in books; here `q` is the query row (`head_dim` entries), `k_i` and `v_i` are key and value
+//! rows, `i` runs over the row's visible keys (those that the [mask](crate::mask) admits) unless
+//! another range is given, and `j` over the `value_dim` output entries.
+//!
+//! | symbol | meaning |
+//! |---|---|
+//! | `s_i` | score of key `i`: `scale * <q, k_i>` |
+//! | `m` | the row's reference, usually `max_i s_i` |
+//! | `l` | normalizer: `sum_i e^(s_i - m)` |
+//! | `n_j` | numerator: `sum_i e^(s_i - m) v_ij` |
+//! | `o_j` | output: `n_j / l` |
+//! | `L` | log-sum-exp (LSE): `m + ln l` |
+//! | `p_i` | softmax probability: `e^(s_i - L)` |
+//! | `dO_j`, `g` | upstream gradients: the loss differentiated by `o_j` and by `L` |
+//! | `dP_i` | gradient by a probability: `sum_j dO_j v_ij` |
+//! | `D` | what the row's probability gradients average to: `sum_j dO_j o_j` |
+//! | `dS_i` | gradient by a score: `p_i (dP_i - D + g)` |
+//! | `dQ_r`, `dK_i`, `dV_i` | gradients by query `r`, key `i` and value `i` |
+//! | `o^_j`, `L^` | output and LSE as a kernel computed them |
+//! | `u` | unit roundoff of a number format: `2^-precision` |
+//!
+//! # Identifiers
+//!
+//! `FAS:<area>.<topic>.<rule>`, or `FAS:<area>.<rule>` where an area needs no topics. An id keeps
+//! its meaning for ever: a changed requirement takes a new id and the old clause is
+//! [withdrawn](Status::Withdrawn). "The chapter" in references is the textbook chapter whose
+//! equations 26.1 (softmax attention of a row) and 26.2 (the online recurrence) and listings 26.1
+//! to 26.4 this specification makes executable.
+
+mod bound;
+mod choice;
+mod cite;
+mod contract;
+mod gradient;
+mod mask;
+mod number;
+mod online;
+mod oracle;
+mod problem;
+mod softmax;
+mod special;
 
 use std::fmt;
+use std::sync::LazyLock;
+
+pub use cite::{cite_bibtex, cite_text};
+
+/// Version of the specification, by semantic versioning: a new clause is a new minor version, a
+/// withdrawn one a new major version.
+pub const SPEC_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// One numbered statement of the specification.
 #[derive(Clone, Copy, Debug)]
@@ -52,4 +104,35 @@ impl fmt::Display for Status {
             Self::Withdrawn { superseded_by } => write!(f, "withdrawn -> {superseded_by}"),
         }
     }
+}
+
+/// Every clause, in ascending order of id.
+#[must_use]
+pub fn clauses() -> &'static [&'static Clause] {
+    static SORTED: LazyLock<Vec<&'static Clause>> = LazyLock::new(|| {
+        let areas = [
+            bound::CLAUSES,
+            choice::CLAUSES,
+            contract::CLAUSES,
+            gradient::CLAUSES,
+            mask::CLAUSES,
+            number::CLAUSES,
+            online::CLAUSES,
+            oracle::CLAUSES,
+            problem::CLAUSES,
+            softmax::CLAUSES,
+            special::CLAUSES,
+        ];
+        let mut sorted: Vec<_> = areas.into_iter().flatten().collect();
+        sorted.sort_by_key(|clause| clause.id);
+        sorted
+    });
+    &SORTED
+}
+
+/// The clause of that id, prefix `FAS:` included; `None` where there is none.
+#[must_use]
+pub fn find(id: &str) -> Option<&'static Clause> {
+    let clauses = clauses();
+    clauses.binary_search_by_key(&id, |clause| clause.id).ok().map(|index| clauses[index])
 }

@@ -1,24 +1,30 @@
 //! The identities of online softmax and tiled attention as numbered, citable, executable clauses.
 //!
 //! Attention over one query row with visible keys `i`, scores `s_i` and value rows `v_i` is
-//! `o = sum_i e^(s_i - m) v_i / sum_i e^(s_i - m)`, with `m = max_i s_i` (the chapter, equation 26.1).
-//! A flash kernel computes it block by block from a running state `(m, l, n)` (equation 26.2).
-//! This crate says what is true of such kernels, what they may choose, and how far from the exact
-//! answer rounding can take them:
+//! `o = sum_i e^(s_i - m) v_i / sum_i e^(s_i - m)`, with `m = max_i s_i` (the chapter, equation
+//! 26.1). A flash kernel computes it block by block from a running state `(m, l, n)` (equation
+//! 26.2). This crate says what is true of such kernels, what they may choose, and how far from the
+//! exact answer rounding can take them:
 //!
 //! | module | question it answers |
 //! |---|---|
 //! | [`clause`] | what is required, in which words, from which source, checked by which test |
 //! | [`problem`], [`mask`], [`tensor`] | what is computed |
-//! | [`format`], [`profile`] | in which number formats, and with which roundings |
-//! | [`arithmetic`], [`online`], [`attention`], [`memory`] | the algebra, as functions |
+//! | [`mod@format`], [`profile`] | in which number formats, and with which roundings |
+//! | [`arithmetic`], [`online`], [`attention`], [`gradient`] | the algebra, as functions |
+//! | [`memory`] | what dense and online attention hold |
 //! | [`bound`] | the error that the declared roundings can cause, per element |
 #![forbid(unsafe_code)]
 
+pub mod arithmetic;
+pub mod attention;
 pub mod bound;
 pub mod clause;
 pub mod format;
+pub mod gradient;
 pub mod mask;
+pub mod memory;
+pub mod online;
 pub mod problem;
 pub mod profile;
 pub mod tensor;

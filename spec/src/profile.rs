@@ -9,7 +9,7 @@ use crate::format::Format;
 
 /// The roundings that a kernel commits between its inputs and its outputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Format of the running maximum, normalizer and numerator, and of every operation on them.
     pub arithmetic: Format,
@@ -53,7 +53,8 @@ pub struct Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Accumulation {
-    /// IEEE additions in `format`, in any order, or with at most `depth` of them in a chain.
+    /// IEEE additions in `format`, in any order, or with at most `depth` of them in a chain: in
+    /// every sum of this kind, forward and backward, whatever its length.
     Ieee {
         /// Format of the accumulator.
         format: Format,
@@ -108,7 +109,7 @@ pub enum Schedule {
 
 /// Error of a logarithm: the larger of an absolute error and some units in the last place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct LogError {
     /// Absolute error, in nats.
     pub absolute: f64,

@@ -191,13 +191,19 @@ impl<'a> Exact<'a> {
         }
     }
 
+    /// So many ulps of the smallest subnormal.
+    fn tiny_exponential(&self) -> Float {
+        big(self.profile.exp_ulp) * self.profile.arithmetic.smallest_subnormal()
+    }
+
     fn c(&self, i: usize) -> Float {
         self.log_error[i].clone().exp_m1()
     }
 
     fn e_l(&self) -> Float {
         let n = self.log_error.len();
-        let mut lost = big(self.tiny) * ((n + 1) * (2 + self.rescalings)) as u32;
+        let mut lost = self.tiny_exponential() * ((n + 1) * (1 + self.rescalings)) as u32
+            + big(self.tiny) * (n + self.rescalings) as u32;
         if self.profile.normalizer == Normalizer::Rounded {
             lost += big(narrow(self.profile, self.profile.weight_format).1) * n as u32;
         }
@@ -235,7 +241,8 @@ impl<'a> Exact<'a> {
         let sums = products + compound(self.u, n - 1 + self.rescalings) * h;
         let (u_c, xi_c) = narrow(profile, profile.carried_format);
         let carried = compound(u_c, 1 + self.rescalings) * (term_mass + &sums);
-        let per_value: Float = big(self.tiny) * (2 + self.rescalings as u32) + xi_p;
+        let per_value: Float =
+            self.tiny_exponential() * (1 + self.rescalings as u32) + xi_p + self.tiny;
         let absolute: Float = big(self.tiny) * (2 * n + self.rescalings) as u32
             + big(xi_c) * (1 + self.rescalings as u32);
         let frame = self.own_normalizer.clone().recip() + u32::from(normalized);

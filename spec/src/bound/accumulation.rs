@@ -14,18 +14,31 @@
 //! the subset argument removes the depth and halves the mass under cancellation.)
 
 use super::outward::Upper;
+use crate::format::Format;
 use crate::profile::Accumulation;
 
 /// A sum of products as a kernel forms it.
 pub(super) struct Sum {
     /// How many products are added.
     pub(super) terms: usize,
+    /// Over how many positions they are spread, masked ones between them included.
+    pub(super) positions: usize,
+    /// In how many runs those positions are taken that may begin and end inside a chunk of a tensor
+    /// core: blocks, or heads. A single sum from its first position on has none.
+    pub(super) runs: usize,
     /// How often a partial sum is multiplied by a rescaling factor on its way.
     pub(super) rescalings: usize,
     /// `sum |x_i|` of the terms as the kernel forms them, before the products are rounded.
     pub(super) mass: Upper,
     /// `|sum x_i|` of the same terms.
     pub(super) total: Upper,
+}
+
+impl Sum {
+    /// A sum over every position, in one go.
+    pub(super) const fn contiguous(terms: usize, mass: Upper, total: Upper) -> Self {
+        Self { terms, positions: terms, runs: 0, rescalings: 0, mass, total }
+    }
 }
 
 /// The most that the computed sum differs from the sum of its terms; infinite where the
@@ -47,12 +60,22 @@ pub(super) fn error(accumulation: Accumulation, sum: &Sum) -> Upper {
         }
         Accumulation::TensorCore { chunk, fraction_bits, output_bits } => {
             let chunk = chunk.max(1) as usize;
-            let steps = Upper::count(sum.terms.div_ceil(chunk) + sum.rescalings);
+            // A chunk without a term adds zeros, exactly.
+            let touched = sum.terms.min(sum.positions.div_ceil(chunk) + 2 * sum.runs);
+            let steps = Upper::count(touched + sum.rescalings);
             let per_step =
                 Upper::count(chunk + 1) * power_of_half(fraction_bits) + power_of_half(output_bits);
             let g = steps * per_step;
             g / g.complement() * half(sum.mass + sum.total)
         }
+    }
+}
+
+/// The format of the accumulator; a tensor core's results are in the arithmetic's.
+pub(super) const fn format(accumulation: Accumulation, arithmetic: Format) -> Format {
+    match accumulation {
+        Accumulation::Ieee { format, .. } => format,
+        Accumulation::TensorCore { .. } => arithmetic,
     }
 }
 
@@ -67,7 +90,6 @@ fn power_of_half(bits: u32) -> Upper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Format;
     use proptest::prelude::*;
 
     /// A summation tree over consecutive terms: where each node splits its range.
@@ -124,6 +146,8 @@ mod tests {
             let computed = sum_by_tree(&terms, &mut splits.into_iter(), &rounded, &mut Vec::new());
             let sum = Sum {
                 terms: terms.len(),
+                positions: terms.len(),
+                runs: 0,
                 rescalings: 0,
                 mass: Upper::new(mass),
                 total: Upper::new(total.abs()),

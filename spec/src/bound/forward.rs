@@ -32,6 +32,7 @@
 //! ```
 //!
 //! and rounding to the output format adds `u_out |O|` and half its smallest subnormal.
+//! Where the result might leave the range of its format no bound exists.
 
 use ndarray::{ArrayView1, ArrayView2};
 
@@ -40,7 +41,7 @@ use super::outward::Upper;
 use super::weight::{self, Weights};
 use super::{Bound, NoBound, RowCondition, lse};
 use crate::problem::Problem;
-use crate::profile::{Accumulation, Normalizer, Profile, Weights as WeightRounding};
+use crate::profile::{Normalizer, Profile, Weights as WeightRounding};
 
 /// The bounds of one query row.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,10 +89,7 @@ fn scores_overflow(problem: &Problem, profile: &Profile, row: &RowCondition) -> 
     let largest = |xs: &[f64]| xs.iter().copied().fold(0.0, f64::max);
     let mass = largest(&row.dot_mass_hi);
     let unscaled = if problem.scale_f64() == 0.0 { 0.0 } else { mass / problem.scale_f64().abs() };
-    let accumulator = match profile.score_accumulation {
-        Accumulation::Ieee { format, .. } => format,
-        Accumulation::TensorCore { .. } => profile.arithmetic,
-    };
+    let accumulator = accumulation::format(profile.score_accumulation, profile.arithmetic);
     // A factor of two stands for every rounding on the way.
     2.0 * unscaled > accumulator.max_finite()
         || 2.0 * largest(&row.score_magnitude_hi) > profile.score_format.max_finite()
@@ -109,7 +107,9 @@ impl NormalizerError {
         let rescalings = profile.schedule.rescalings(problem.key_len);
         let depth = profile.normalizer_depth.unwrap_or(usize::MAX).min(keys.saturating_sub(1));
         let rounding = weight::unit(profile).compound(depth + rescalings);
-        let mut lost = weight::underflow(profile) * Upper::count((keys + 1) * (2 + rescalings));
+        let mut lost = weight::exponential_underflow(profile)
+            * Upper::count((keys + 1) * (1 + rescalings))
+            + weight::underflow(profile) * Upper::count(keys + rescalings);
         if profile.normalizer == Normalizer::Rounded {
             lost = lost
                 + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
@@ -155,11 +155,7 @@ impl Entry<'_> {
         let rounded = before_output
             + weight::narrowing(profile, self.problem.format) * (output + before_output)
             + weight::narrowing_underflow(profile, self.problem.format);
-        if rounded.is_finite() {
-            Bound::Within(rounded.get())
-        } else {
-            Bound::None(NoBound::Accumulation)
-        }
+        weight::within_range(rounded, output, self.problem.format)
     }
 
     /// `S_j`: what errors in the weights, shared by numerator and normalizer, can move.
@@ -198,6 +194,8 @@ impl Entry<'_> {
         let rescalings = profile.schedule.rescalings(self.problem.key_len);
         let sum = Sum {
             terms: values.len(),
+            positions: self.problem.key_len,
+            runs: 1 + rescalings,
             rescalings,
             mass: magnitude + rounding,
             total: total + rounding,
@@ -230,7 +228,8 @@ impl Entry<'_> {
         let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
         let carried_tiny = weight::narrowing_underflow(profile, profile.carried_format);
         let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
-        let per_value = weight_tiny + tiny * Upper::count(2 + rescalings);
+        let exponential_tiny = weight::exponential_underflow(profile);
+        let per_value = weight_tiny + exponential_tiny * Upper::count(1 + rescalings) + tiny;
         let sums = tiny * Upper::count(2 * values.len() + rescalings)
             + carried_tiny * Upper::count(1 + rescalings);
         let frame = match profile.weights {
@@ -243,12 +242,10 @@ impl Entry<'_> {
 
     /// Whether a partial numerator might leave the range of the accumulator.
     fn numerator_overflows(&self, magnitude: Upper) -> bool {
-        let accumulator = match self.profile.value_accumulation {
-            Accumulation::Ieee { format, .. } => format,
-            Accumulation::TensorCore { .. } => self.profile.arithmetic,
-        };
+        let profile = self.profile;
+        let accumulator = accumulation::format(profile.value_accumulation, profile.arithmetic);
         let largest = Upper::new(2.0) * magnitude * Upper::new(self.row.normalizer_hi);
-        largest.get() > accumulator.max_finite().min(self.profile.carried_format.max_finite())
+        largest.get() > accumulator.max_finite().min(profile.carried_format.max_finite())
     }
 }
 

@@ -15,7 +15,7 @@
 use super::forward::NormalizerError;
 use super::outward::Upper;
 use super::weight::{self, Weights};
-use super::{Bound, NoBound, RowCondition};
+use super::{Bound, RowCondition};
 use crate::profile::Profile;
 
 pub(super) fn bound(
@@ -45,11 +45,7 @@ pub(super) fn bound(
         + weight::narrowing(profile, profile.lse_format) * lse * (Upper::ONE + u + u)
         + weight::narrowing_underflow(profile, profile.lse_format)
         + weight::underflow(profile);
-    if stored.is_finite() {
-        Bound::Within(stored.get())
-    } else {
-        Bound::None(NoBound::Accumulation)
-    }
+    weight::within_range(stored, Upper::new(row.lse_magnitude_hi), profile.lse_format)
 }
 
 fn perturbation(row: &RowCondition, weights: &Weights) -> Upper {

@@ -4,7 +4,14 @@
 //! exact data of one query row, the [`RowCondition`]. Nothing is fitted. Every evaluation rounds
 //! outward, so that evaluating the bound can not make it smaller than the mathematics says.
 
+mod accumulation;
+mod forward;
+pub mod gradient;
+mod lse;
 mod outward;
+mod weight;
+
+pub use forward::{ForwardBounds, forward};
 
 /// An upper bound on an absolute error, or the statement that none exists.
 #[derive(Clone, Copy, Debug, PartialEq)]

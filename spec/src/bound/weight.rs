@@ -17,9 +17,9 @@
 //! or from unrounded ones: then their roundings telescope. (`exp2(fma(m_old, c, -fl(m_new c)))`
 //! with `fl(m_old c)` in the weights does not; no kernel in the list of sources does so.)
 
-use super::RowCondition;
 use super::accumulation::{self, Sum};
 use super::outward::{Lower, Upper};
+use super::{Bound, NoBound, RowCondition};
 use crate::format::Format;
 use crate::problem::{Problem, Scale};
 use crate::profile::{Accumulation, Normalizer, Profile};
@@ -48,6 +48,13 @@ pub(super) fn underflow(profile: &Profile) -> Upper {
     lost_below(profile.arithmetic, profile.flush_to_zero)
 }
 
+/// Largest absolute error of an exponential below the smallest normal number: its ulps are those of
+/// the smallest subnormal there.
+pub(super) fn exponential_underflow(profile: &Profile) -> Upper {
+    let ulp = Upper::new(profile.arithmetic.smallest_subnormal());
+    underflow(profile).max(Upper::new(profile.exp_ulp) * ulp)
+}
+
 /// What rounding to a narrower format can add absolutely; nothing where no rounding happens.
 pub(super) fn narrowing_underflow(profile: &Profile, to: Format) -> Upper {
     if narrows(profile, to) { lost_below(to, profile.flush_to_zero) } else { Upper::ZERO }
@@ -56,6 +63,18 @@ pub(super) fn narrowing_underflow(profile: &Profile, to: Format) -> Upper {
 /// What rounding to a narrower format can change relatively; nothing where no rounding happens.
 pub(super) fn narrowing(profile: &Profile, to: Format) -> Upper {
     if narrows(profile, to) { Upper::new(to.unit_roundoff()) } else { Upper::ZERO }
+}
+
+/// The bound on a stored result of this magnitude; none where it might exceed the largest number of
+/// its format, or where the error itself is unbounded.
+pub(super) fn within_range(error: Upper, magnitude: Upper, format: Format) -> Bound {
+    if !error.is_finite() {
+        Bound::None(NoBound::Accumulation)
+    } else if (magnitude + error).get() > format.max_finite() {
+        Bound::None(NoBound::Overflow)
+    } else {
+        Bound::Within(error.get())
+    }
 }
 
 /// `|scale|`, from above.
@@ -123,7 +142,7 @@ pub(super) fn score_error(
     score: Upper,
 ) -> Upper {
     let scale = scale_magnitude(problem);
-    let sum = Sum { terms: problem.head_dim, rescalings: 0, mass, total: score };
+    let sum = Sum::contiguous(problem.head_dim, mass, score);
     let folded = match profile.score_accumulation {
         Accumulation::Ieee { format, .. } => Upper::new(format.unit_roundoff()),
         Accumulation::TensorCore { .. } => Upper::ZERO,

@@ -1,0 +1,98 @@
+//! `FAS:bound.*`: how far rounding can take a correct kernel from the exact answer.
+
+use super::{Clause, Status};
+
+pub(super) const CLAUSES: &[Clause] = &[
+    Clause {
+        id: "FAS:bound.half-mass",
+        status: Status::Normative,
+        title: "Half-mass lemma for sums",
+        statement: "Every partial sum of terms x_1 .. x_n, in every order and every tree, is at \
+            most H = (sum |x_i| + |sum x_i|)/2 in magnitude. Summing them with a unit roundoff u \
+            therefore errs by at most ((1+u)^(n-1) - 1) H for any order, and by at most ((1+u)^h \
+            - 1) sum |x_i| where no term passes through more than h additions.",
+        equation: "|fl(sum x_i) - sum x_i| <= min( ((1+u)^(n-1) - 1) (sum|x_i| + |sum x_i|)/2, \
+            ((1+u)^h - 1) sum|x_i| )",
+        rationale: "A partial sum P and its complement Q have |P| + |Q| <= sum |x_i| and |P| <= \
+            |Q| + |sum x_i|; adding the two gives 2|P| <= 2H. A kernel does not say in which \
+            order it adds, so the bound must hold for all; halving the mass is what that costs \
+            least.",
+        references: &[
+            "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2",
+            "Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038",
+        ],
+        executable: "bound::accumulation::error",
+        checked_by: &[
+            "spec/src/bound/accumulation.rs::every_tree_stays_within_the_half_mass",
+            "spec/src/bound/accumulation.rs::every_partial_sum_is_at_most_half_the_mass",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.weight",
+        status: Status::Normative,
+        title: "Error of a weight",
+        statement: "A computed weight of key i is the exact weight times e^t with |t| <= D_i, \
+            where D_i adds up the error of the dot product (its mass times its accumulation's \
+            coefficient, times the scale), the roundings of scale, scaled score and difference, \
+            and the exponential's own error once for the weight and once for each rescaling.",
+        equation: "D_i = e_i + u [ (n_c + 4)(m - s_i + 2 max e) + (1 + sep)(X + max e) ] + \
+            (1 + R) eps_exp,  e_i = |scale| [ G(d) H_i + u sum|q_t k_it| ],  X = max |s_i|",
+        rationale: "Errors before the exponential are absolute errors of a logarithm, so they \
+            grow with the magnitude of scores. Numerator and normalizer share them, and the \
+            common part cancels in the quotient.",
+        references: &[
+            "Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038",
+            "Blanchard et al. 2020, doi:10.1137/19M1289546 (blocked sums and tensor cores)",
+        ],
+        executable: "bound::weight::score_error",
+        checked_by: &["spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations"],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.fwd.output",
+        status: Status::Normative,
+        title: "Bound on an output entry",
+        statement: "A kernel that keeps its declared profile gives every output entry within B_O \
+            of the exact one. B_O collects the weights' errors, which move the mean only as far \
+            as values differ from it; the rounding of weights to their format; the summation of \
+            numerator and normalizer and their rescalings; the division; and the rounding to the \
+            output format. Where the profile's accumulation admits any error, no bound exists and \
+            no verdict is drawn.",
+        equation: "|O_j - o_j| <= S_j + [ E_N (1 + eps_div) + (|o_j| + S_j)(eps_div + E_l) ] / \
+            (1 - E_l) + u_out |O_j|,  S_j = min( sum p_i c_i |v_ij - o_j| / sum p_i e^(-D_i), max_i \
+            |v_ij - o_j| ),  c_i = e^(D_i) - 1",
+        rationale: "Nothing in it is fitted to a kernel: an output outside it contradicts the \
+            declared profile. It holds for every order of summation, and is evaluated with \
+            outward rounding, so that evaluating it cannot turn a correct kernel into a failure.",
+        references: &[
+            "Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038",
+            "Dao et al. 2022, arXiv 2205.14135, appendix B.3 (correctness of the tiled recurrence)",
+        ],
+        executable: "bound::forward::forward",
+        checked_by: &[
+            "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
+            "spec/tests/bounds.rs::a_looser_profile_never_tightens",
+            "spec/tests/bounds.rs::constant_values_cancel_score_errors",
+            "spec/tests/bounds.rs::enormous_scores_leave_one_key_exact",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.fwd.lse",
+        status: Status::Normative,
+        title: "Bound on the LSE",
+        statement: "A kernel that keeps its declared profile gives the LSE within B_L of the \
+            exact one. B_L collects the weights' errors as they enter the normalizer, its \
+            summation and rescalings, the logarithm's error, and the roundings of reference and \
+            result.",
+        equation: "|L^ - L| <= min( max( ln(1 + sum p_i c_i), -ln sum p_i e^(-D_i) ), max D_i ) - \
+            ln(1 - E_l) + E_log + u [ (n_c + 3)|m| + 3 ln l + 2|L| ]",
+        rationale: "Every key's weight enters the LSE with the same sign and no value in front of \
+            it, so the bound is tight enough to show a single missing key among thousands.",
+        references: &["Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038"],
+        executable: "bound::lse::bound",
+        checked_by: &["spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations"],
+        proof: None,
+    },
+];

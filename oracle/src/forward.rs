@@ -1,0 +1,183 @@
+//! The exact forward pass: output and LSE of each query row.
+//!
+//! A row goes through these steps, of which only the exponential, the logarithm and the last
+//! division round, all outward:
+//!
+//! 1. Entries become integers on common grids, and dot products exact integers (`grid`, `dot`).
+//! 2. Keys are grouped by equal score, largest first (`groups`).
+//! 3. Weights `e^(s - m)` become pairs of integers on a grid of the working precision (`weights`).
+//! 4. Normalizer and numerators are exact sums of those (`numerator`).
+//! 5. Output and LSE are enclosed and rounded; where an enclosure leaves two candidates, the
+//!    midpoint between them is compared exactly (`tie`), or the working precision is doubled.
+//!
+//! This ends. An enclosure's width falls in proportion to the weights' grid, and the smallest
+//! distance between two midpoints of a format is its smallest positive number. So each output
+//! entry comes down to one midpoint by a precision that the format and the largest value entry
+//! bound (below 2,300 bits for `f64`), and the exact comparison ends by the Lindemann-Weierstrass
+//! theorem. The same theorem says that the LSE of two keys or more is no midpoint. How far the
+//! precision must rise is not bounded by the theorem; [`Options::max_precision`] is, and an
+//! element it leaves undecided says so.
+
+use std::sync::OnceLock;
+
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
+use flashproof_spec::tensor::Inputs;
+use rayon::prelude::*;
+
+use crate::error::OracleError;
+use crate::finite::{Answer, Target};
+use crate::head::{Head, RowInputs};
+use crate::row::{Expected, Row, RowEnclosures, RowIndex};
+use crate::special::Scores;
+
+/// The least working precision: below it, enclosures would not shrink as the precision rises.
+pub const MIN_PRECISION: u32 = 2;
+
+/// How far the oracle goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Format to which the LSE is rounded.
+    pub lse_format: Format,
+    /// No working precision above this many bits is tried, but for the first one.
+    pub max_precision: u32,
+}
+
+impl Options {
+    /// Several times the precision that comes down to one midpoint in any format.
+    const MAX_PRECISION: u32 = 1 << 14;
+
+    /// The LSE rounded to `lse_format`.
+    #[must_use]
+    pub const fn new(lse_format: Format) -> Self {
+        Self { lse_format, max_precision: Self::MAX_PRECISION }
+    }
+}
+
+/// Exact attention on given inputs.
+///
+/// Keys and values of a head are prepared once, by the first row that needs them.
+#[derive(Debug)]
+pub struct Oracle<'a> {
+    problem: &'a Problem,
+    inputs: &'a Inputs,
+    options: Options,
+    /// One for each key head of each batch member.
+    heads: Vec<OnceLock<Head<'a>>>,
+}
+
+impl<'a> Oracle<'a> {
+    /// Checks the problem and its inputs.
+    ///
+    /// # Errors
+    /// The first fault found in either.
+    pub fn new(
+        problem: &'a Problem,
+        inputs: &'a Inputs,
+        options: Options,
+    ) -> Result<Self, OracleError> {
+        problem.validate()?;
+        inputs.check(problem)?;
+        let heads = (0..problem.batch * problem.key_heads).map(|_| OnceLock::new()).collect();
+        Ok(Self { problem, inputs, options, heads })
+    }
+
+    /// The exact answer for one query row.
+    ///
+    /// # Errors
+    /// [`OracleError::Row`] when the problem has no such row.
+    pub fn row(&self, index: RowIndex) -> Result<Row, OracleError> {
+        let visible = self.visible_keys(index)?;
+        let inputs = self.row_inputs(index, &visible);
+        let weighted = match inputs.scores() {
+            Scores::Weighted(weighted) => weighted,
+            Scores::Decided { output, lse } => {
+                let outputs = vec![output; self.problem.value_dim];
+                return Ok(Row { index, visible, weighted: vec![], outputs, lse, condition: None });
+            }
+        };
+        let mut outputs = inputs.special_outputs(&weighted);
+        let finite = inputs.finite_row(&weighted, finite_columns(&outputs));
+        let Answer { outputs: exact, lse, condition } = finite.answer(self.target());
+        for (&column, output) in finite.columns.iter().zip(exact) {
+            outputs[column] = Some(Expected::Exact(output));
+        }
+        drop(finite);
+        Ok(Row {
+            index,
+            visible,
+            weighted,
+            outputs: outputs.into_iter().flatten().collect(),
+            lse: Expected::Exact(lse),
+            condition: Some(condition),
+        })
+    }
+
+    /// The exact answers for many rows, in the order asked for, computed in parallel; `progress` is
+    /// called once a row, from any thread.
+    ///
+    /// # Errors
+    /// [`OracleError::Row`] when the problem lacks one of the rows.
+    pub fn rows(
+        &self,
+        rows: &[RowIndex],
+        progress: impl Fn() + Sync,
+    ) -> Result<Vec<Row>, OracleError> {
+        rows.par_iter()
+            .map(|&index| {
+                let row = self.row(index);
+                progress();
+                row
+            })
+            .collect()
+    }
+
+    /// The numbers of one query row, enclosed at one working precision; `None` for a row that has
+    /// none. Those at twice the precision are contained in these (`FAS:oracle.enclosure`).
+    ///
+    /// # Errors
+    /// [`OracleError::Row`] when the problem has no such row, [`OracleError::Precision`] for a
+    /// precision below [`MIN_PRECISION`] or above [`Options::max_precision`].
+    pub fn enclose_row(
+        &self,
+        index: RowIndex,
+        precision: u32,
+    ) -> Result<Option<RowEnclosures>, OracleError> {
+        if precision < MIN_PRECISION || precision > self.options.max_precision {
+            let max_precision = self.options.max_precision;
+            return Err(OracleError::Precision { precision, max_precision });
+        }
+        let visible = self.visible_keys(index)?;
+        let inputs = self.row_inputs(index, &visible);
+        let Scores::Weighted(weighted) = inputs.scores() else { return Ok(None) };
+        let columns = finite_columns(&inputs.special_outputs(&weighted));
+        Ok(Some(inputs.finite_row(&weighted, columns).enclose(precision)))
+    }
+
+    /// The keys that a row sees, after a check that there is such a row.
+    fn visible_keys(&self, index: RowIndex) -> Result<Vec<usize>, OracleError> {
+        index.check(self.problem)?;
+        Ok(self.problem.visible_keys(index.batch, index.head, index.query))
+    }
+
+    fn row_inputs<'r>(&'r self, index: RowIndex, visible: &'r [usize]) -> RowInputs<'r, 'a> {
+        let problem = self.problem;
+        let key_head = problem.key_head_of(index.head);
+        let head = self.heads[index.batch * problem.key_heads + key_head]
+            .get_or_init(|| Head::new(problem, self.inputs, index.batch, key_head));
+        RowInputs::new(problem, self.inputs, head, index, visible)
+    }
+
+    const fn target(&self) -> Target {
+        Target {
+            output_format: self.problem.format,
+            lse_format: self.options.lse_format,
+            max_precision: self.options.max_precision,
+        }
+    }
+}
+
+/// The columns whose output is a number.
+fn finite_columns(special: &[Option<Expected>]) -> Vec<usize> {
+    (0..special.len()).filter(|&column| special[column].is_none()).collect()
+}

@@ -1,0 +1,149 @@
+//! Gradients computed by mpmath, as data: `data/gradient.json`, written by `data/gradient.py`.
+
+#[path = "support/gradient.rs"]
+mod gradient;
+mod support;
+
+use flashproof_oracle::backward::{Backward, ExpectedGradient, Options};
+use flashproof_oracle::enclosure::Enclosure;
+use flashproof_oracle::round::nearest;
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
+use flashproof_spec::tensor::{Cotangents, Inputs, Tensor};
+use gradient::{GradientCase, all_keys};
+use rug::Float;
+use rug::ops::Pow;
+use serde::Deserialize;
+use support::inputs::all_rows;
+
+/// Bits in which the decimal strings are read: a few more than their digits have.
+const PRECISION: u32 = 200;
+
+#[derive(Deserialize)]
+struct Golden {
+    digits: u32,
+    cases: Vec<GoldenCase>,
+}
+
+#[derive(Deserialize)]
+struct GoldenCase {
+    name: String,
+    problem: Problem,
+    lse_format: Format,
+    query: Vec<String>,
+    key: Vec<String>,
+    value: Vec<String>,
+    output_gradient: Vec<String>,
+    lse_gradient: Option<Vec<String>>,
+    d_query: Vec<String>,
+    d_key: Vec<String>,
+    d_value: Vec<String>,
+}
+
+fn golden() -> Golden {
+    let golden: Golden =
+        serde_json::from_str(include_str!("data/gradient.json")).expect("the data file parses");
+    assert!(!golden.cases.is_empty());
+    golden
+}
+
+/// The tensor of these numbers, which its format has exactly.
+fn tensor(format: Format, shape: &[usize], texts: &[String]) -> Tensor {
+    let values: Vec<f64> = texts.iter().map(|text| text.parse().expect("a number")).collect();
+    assert!(values.iter().all(|&value| format.represents(value)));
+    gradient::tensor(format, shape, values)
+}
+
+fn case(golden: &GoldenCase) -> GradientCase {
+    let problem = golden.problem.clone();
+    let format = problem.format;
+    let lse = golden.lse_gradient.as_ref();
+    GradientCase {
+        inputs: Inputs {
+            query: tensor(format, &problem.query_shape(), &golden.query),
+            key: tensor(format, &problem.key_shape(), &golden.key),
+            value: tensor(format, &problem.value_shape(), &golden.value),
+        },
+        cotangents: Cotangents {
+            output: tensor(format, &problem.output_shape(), &golden.output_gradient),
+            lse: lse.map(|lse| tensor(golden.lse_format, &problem.lse_shape(), lse)),
+        },
+        lse_format: golden.lse_format,
+        problem,
+    }
+}
+
+/// The number that mpmath rounded to so many digits, and that number's rounding error.
+fn printed(text: &str, digits: u32) -> (Float, Enclosure) {
+    let value = Float::with_val(PRECISION, Float::parse(text).expect("a number"));
+    let unit = Float::with_val(PRECISION, 10).pow(digits - 1).recip();
+    let error = Float::with_val(PRECISION, &*value.as_abs() * unit);
+    let lo = Float::with_val(PRECISION, &value - &error);
+    let hi = Float::with_val(PRECISION, &value + &error);
+    (value, Enclosure::new(lo, hi))
+}
+
+fn are_zero<'t>(mut texts: impl Iterator<Item = &'t String>) -> bool {
+    texts.all(|text| printed(text, 1).0.is_zero())
+}
+
+#[test]
+fn gradients_agree_with_mpmath() {
+    let Golden { digits, cases } = golden();
+    for golden in &cases {
+        let case = case(golden);
+        let GradientCase { problem, inputs, cotangents, lse_format } = &case;
+        let backward = Backward::new(problem, inputs, cotangents, Options::new(*lse_format))
+            .expect("a problem with its inputs");
+        let queries = backward.query_gradient_rows(&all_rows(problem), || ()).expect("rows");
+        let keys = backward.key_gradient_rows(&all_keys(problem), || ()).expect("keys");
+        let d_query: Vec<_> = queries.into_iter().flat_map(|row| row.query).collect();
+        let d_key: Vec<_> = keys.iter().flat_map(|row| &row.key).cloned().collect();
+        let d_value: Vec<_> = keys.into_iter().flat_map(|row| row.value).collect();
+        for (gradient, texts) in
+            [(d_query, &golden.d_query), (d_key, &golden.d_key), (d_value, &golden.d_value)]
+        {
+            assert_eq!(gradient.len(), texts.len());
+            for (entry, text) in gradient.iter().zip(texts) {
+                let ExpectedGradient::Exact(entry) = entry else { panic!("{}", golden.name) };
+                let (value, interval) = printed(text, digits);
+                let name = &golden.name;
+                assert!(entry.enclosure.intersects(&interval), "{name}: {entry:?} misses {text}");
+                assert_eq!(entry.rounded, Some(nearest(&value, problem.format)), "{name}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn enclosures_at_many_bits_agree_with_every_digit() {
+    let Golden { digits, cases } = golden();
+    let assert_meet = |enclosures: &[Enclosure], texts: &[String], name: &str| {
+        assert_eq!(enclosures.len(), texts.len(), "{name}");
+        for (enclosure, text) in enclosures.iter().zip(texts) {
+            let (_, interval) = printed(text, digits);
+            assert!(enclosure.intersects(&interval), "{name}: {enclosure:?} misses {text}");
+        }
+    };
+    for golden in &cases {
+        let (case, name) = (case(golden), &golden.name);
+        let backward = case.backward();
+        let (head_dim, value_dim) = (case.problem.head_dim, case.problem.value_dim);
+        let rows = all_rows(&case.problem).into_iter().zip(golden.d_query.chunks(head_dim));
+        for (index, texts) in rows {
+            match backward.enclose_query_gradient(index, PRECISION).expect("a row") {
+                Some(row) => assert_meet(&row, texts, name),
+                None => assert!(are_zero(texts.iter()), "{name}: {texts:?}"),
+            }
+        }
+        let (d_key, d_value) = (golden.d_key.chunks(head_dim), golden.d_value.chunks(value_dim));
+        for (index, (key, value)) in all_keys(&case.problem).into_iter().zip(d_key.zip(d_value)) {
+            if let Some(row) = backward.enclose_key_gradient(index, PRECISION).expect("a key") {
+                assert_meet(&row.key, key, name);
+                assert_meet(&row.value, value, name);
+            } else {
+                assert!(are_zero(key.iter().chain(value)), "{name}: {key:?} {value:?}");
+            }
+        }
+    }
+}

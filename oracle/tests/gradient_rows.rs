@@ -1,0 +1,163 @@
+//! Questions about many rows and keys, and questions that have no answer.
+
+#[path = "support/gradient.rs"]
+mod gradient;
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flashproof_oracle::backward::{Backward, ConditionRequest, KeyIndex, LseKnowledge, Options};
+use flashproof_oracle::error::OracleError;
+use flashproof_oracle::row::RowIndex;
+use flashproof_spec::format::Format;
+use flashproof_spec::mask::{Mask, Rule};
+use flashproof_spec::problem::{Problem, ProblemError};
+use flashproof_spec::tensor::{Cotangents, Outputs, TensorError};
+use gradient::{GradientCase, all_keys, normal_cotangents, zero_outputs};
+use support::inputs::{all_rows, normal_inputs};
+
+const SEED: u64 = 26;
+
+fn case() -> GradientCase {
+    println!("ChaCha8 seed {SEED}");
+    let problem = Problem {
+        batch: 2,
+        query_heads: 4,
+        key_heads: 2,
+        query_len: 3,
+        key_len: 5,
+        head_dim: 4,
+        value_dim: 2,
+        mask: Mask { rules: vec![Rule::KeyLengths(vec![5, 2]), Rule::CausalTopLeft] },
+        ..Problem::new(Format::Bf16, 1, 1, 1)
+    };
+    GradientCase {
+        inputs: normal_inputs(&problem, SEED),
+        cotangents: normal_cotangents(&problem, Format::F32, SEED),
+        lse_format: Format::F32,
+        problem,
+    }
+}
+
+#[test]
+fn answers_come_in_the_order_asked_for_and_are_counted() {
+    let case = case();
+    let (backward, alone) = (case.backward(), case.backward());
+    let count = AtomicUsize::new(0);
+    let progress = || _ = count.fetch_add(1, Ordering::Relaxed);
+
+    let mut rows = all_rows(&case.problem);
+    rows.reverse();
+    rows.truncate(7);
+    let answers = backward.query_gradient_rows(&rows, progress).unwrap();
+    assert_eq!(count.swap(0, Ordering::Relaxed), rows.len());
+    let one_by_one = rows.iter().map(|&row| alone.query_gradient_row(row).unwrap());
+    assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+
+    let mut keys = all_keys(&case.problem);
+    keys.reverse();
+    keys.truncate(11);
+    let answers = backward.key_gradient_rows(&keys, progress).unwrap();
+    assert_eq!(count.swap(0, Ordering::Relaxed), keys.len());
+    let one_by_one = keys.iter().map(|&key| alone.key_gradient_row(key).unwrap());
+    assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+
+    let outputs = zero_outputs(&case.problem, Format::F32);
+    let request = |&index| ConditionRequest { index, lse: LseKnowledge::Measured, keys: None };
+    let requests: Vec<_> = rows.iter().map(request).collect();
+    let answers = backward.conditions(&outputs, &requests, progress).unwrap();
+    assert_eq!(count.into_inner(), requests.len());
+    let one_by_one = requests.iter().map(|&request| alone.condition(&outputs, request).unwrap());
+    assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_and_keys_that_are_not_there_are_named() {
+    let case = case();
+    let backward = case.backward();
+    let outputs = zero_outputs(&case.problem, Format::F32);
+    let first = RowIndex { batch: 0, head: 0, query: 0 };
+    for (index, field, extent) in [
+        (RowIndex { batch: 2, ..first }, "batch", 2),
+        (RowIndex { head: 4, ..first }, "head", 4),
+        (RowIndex { query: usize::MAX, ..first }, "query", 3),
+    ] {
+        let error = backward.query_gradient_rows(&[first, index], || ()).unwrap_err();
+        let OracleError::Row { field: named, extent: had, .. } = &error else { panic!("{error}") };
+        assert_eq!((*named, *had), (field, extent));
+        assert_eq!(backward.enclose_query_gradient(index, 64).unwrap_err(), error);
+        let request = ConditionRequest { index, lse: LseKnowledge::Measured, keys: None };
+        assert_eq!(backward.conditions(&outputs, &[request], || ()).unwrap_err(), error);
+    }
+    let first = KeyIndex { batch: 0, key_head: 0, key: 0 };
+    for (index, field, extent) in [
+        (KeyIndex { batch: 2, ..first }, "batch", 2),
+        (KeyIndex { key_head: 2, ..first }, "key_head", 2),
+        (KeyIndex { key: 5, ..first }, "key", 5),
+    ] {
+        let error = backward.key_gradient_rows(&[first, index], || ()).unwrap_err();
+        let OracleError::Key { field: named, extent: had, .. } = &error else { panic!("{error}") };
+        assert_eq!((*named, *had), (field, extent));
+        assert_eq!(backward.key_gradient_row(index).unwrap_err(), error);
+        assert_eq!(backward.enclose_key_gradient(index, 64).unwrap_err(), error);
+    }
+    let keys = [0, 5];
+    let index = RowIndex { batch: 0, head: 0, query: 0 };
+    let request = ConditionRequest { index, lse: LseKnowledge::Measured, keys: Some(&keys) };
+    assert_eq!(
+        backward.condition(&outputs, request).unwrap_err(),
+        OracleError::Key { field: "key", index: 5, extent: 5 }
+    );
+}
+
+#[test]
+fn a_precision_out_of_range_is_refused() {
+    let case = case();
+    let options = Options::new(Format::F32);
+    let backward = Backward::new(&case.problem, &case.inputs, &case.cotangents, options).unwrap();
+    let max_precision = options.max_precision;
+    for precision in [0, 1, max_precision + 1, u32::MAX] {
+        let expected = OracleError::Precision { precision, max_precision };
+        let row = RowIndex { batch: 0, head: 0, query: 0 };
+        assert_eq!(backward.enclose_query_gradient(row, precision).unwrap_err(), expected);
+        let key = KeyIndex { batch: 0, key_head: 0, key: 0 };
+        assert_eq!(backward.enclose_key_gradient(key, precision).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn problems_inputs_and_outputs_are_checked() {
+    let GradientCase { problem, inputs, cotangents, lse_format } = case();
+    let options = Options::new(lse_format);
+    let odd = Problem { query_heads: 5, ..problem.clone() };
+    assert_eq!(
+        Backward::new(&odd, &inputs, &cotangents, options).unwrap_err(),
+        OracleError::Problem(ProblemError::Heads { query_heads: 5, key_heads: 2 })
+    );
+    let longer = Problem { key_len: 6, ..problem.clone() };
+    let named = |error: OracleError| match error {
+        OracleError::Inputs(
+            TensorError::Shape { tensor, .. } | TensorError::Format { tensor, .. },
+        ) => tensor,
+        other => panic!("{other}"),
+    };
+    let checked = |problem, cotangents, options| {
+        named(Backward::new(problem, &inputs, cotangents, options).unwrap_err())
+    };
+    assert_eq!(checked(&longer, &cotangents, options), "key");
+    let swapped = Cotangents { output: inputs.key.clone(), lse: None };
+    assert_eq!(checked(&problem, &swapped, options), "output_gradient");
+    assert_eq!(checked(&problem, &cotangents, Options::new(Format::F64)), "lse_gradient");
+
+    let backward = Backward::new(&problem, &inputs, &cotangents, options).unwrap();
+    let index = RowIndex { batch: 0, head: 0, query: 0 };
+    let ask = |outputs: &Outputs, lse| {
+        backward.condition(outputs, ConditionRequest { index, lse, keys: None })
+    };
+    let outputs = zero_outputs(&problem, lse_format);
+    let wrong = Outputs { output: inputs.key.clone(), ..outputs.clone() };
+    assert_eq!(named(ask(&wrong, LseKnowledge::Measured).unwrap_err()), "output");
+    let without = Outputs { lse: None, ..outputs };
+    assert_eq!(ask(&without, LseKnowledge::Measured).unwrap_err(), OracleError::NoLse);
+    assert!(ask(&without, LseKnowledge::Within(1.0)).unwrap().is_some());
+}

@@ -1,9 +1,17 @@
 //! How a kernel under test is reached.
 
+pub mod builtin;
+pub mod exec;
+mod failure;
+
+use std::time::Duration;
+
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
-use flashproof_spec::tensor::{Inputs, Outputs};
+use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
+
+pub use failure::{AnswerError, Failure};
 
 /// A kernel under test, behind an adapter.
 ///
@@ -11,6 +19,9 @@ use flashproof_spec::tensor::{Inputs, Outputs};
 pub trait Subject: Send {
     /// The name to report, such as `builtin:tiled` or `exec:python3 worker.py`.
     fn name(&self) -> &str;
+
+    /// What the kernel says it is, in a few words: for people, not for scripts.
+    fn description(&self) -> &str;
 
     /// The precision contract that the kernel declares for inputs of `format`.
     ///
@@ -22,16 +33,45 @@ pub trait Subject: Send {
     /// The options that the kernel declares where the specification leaves a choice.
     fn choices(&self) -> Choices;
 
-    /// Runs the kernel. Outputs have been checked against the problem's shapes and formats.
+    /// Runs the kernel.
+    ///
+    /// The outputs have the problem's shapes and formats ([`Outputs::check`]) and may hold anything;
+    /// the kernel did not write to the inputs.
     ///
     /// # Errors
     /// Says what happened instead of an answer.
     fn forward(&mut self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Failure>;
+
+    /// Runs the kernel's forward pass, and its backward pass from what that stored.
+    ///
+    /// Outputs and gradients have the problem's shapes and formats ([`Outputs::check`],
+    /// [`Gradients::check`]) and may hold anything; the kernel did not write to the inputs or the
+    /// cotangents. The gradient of the LSE is with respect to the LSE in nats, whatever base the
+    /// kernel gives it in (`FAS:bwd.lse.gradient`).
+    ///
+    /// # Errors
+    /// Says what happened instead of an answer; [`Failure::Unsupported`] where the kernel has no
+    /// backward pass, or none that takes a gradient of the LSE where there is one.
+    fn backward(
+        &mut self,
+        problem: &Problem,
+        inputs: &Inputs,
+        cotangents: &Cotangents,
+    ) -> Result<Backward, Failure>;
+}
+
+/// What a forward and a backward pass give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backward {
+    /// What the backward pass started from: the bounds on gradients take its errors as measured.
+    pub outputs: Outputs,
+    /// The gradients of query, key and value.
+    pub gradients: Gradients,
 }
 
 /// The options that a kernel declares where honest kernels differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, default)]
 pub struct Choices {
     /// Base of the LSE output (`FAS:choice.lse.base`).
     pub lse_base: LseBase,
@@ -61,25 +101,73 @@ pub enum EmptyRow {
     Nan,
 }
 
-/// Why a case has no output to judge.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Failure {
-    /// The kernel does not offer what the case asks for: counted, and never a pass.
-    #[error("unsupported: {0}")]
-    Unsupported(String),
-    /// The kernel's process ended, or could not be started.
-    #[error("crashed: {0}")]
-    Crashed(String),
-    /// The kernel gave no answer within the time limit.
-    #[error("timed out after {seconds} s")]
-    TimedOut {
-        /// The limit.
-        seconds: f64,
-    },
-    /// The kernel answered with something that is not an answer to the case.
-    #[error("malformed answer: {0}")]
-    Malformed(String),
-    /// The kernel changed its inputs.
-    #[error("the kernel wrote to its input '{0}'")]
-    InputChanged(String),
+/// The forms that [`open`] takes.
+pub const SCHEMES: &str = "builtin:NAME, exec:COMMAND";
+
+/// How long to wait for a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// For a worker to start and introduce itself; importing a framework can take long.
+    pub start_limit: Duration,
+    /// For the answer to one case. A built-in kernel is not interrupted.
+    pub case_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { start_limit: Duration::from_secs(120), case_limit: Duration::from_secs(60) }
+    }
+}
+
+/// The kernel named can not be reached.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // each variant's message is its documentation
+pub enum OpenError {
+    #[error("'{spec}' names no kernel: expected one of {SCHEMES}")]
+    Scheme { spec: String },
+    #[error(transparent)]
+    UnknownKernel(#[from] flashproof_kernels::UnknownKernel),
+    #[error(transparent)]
+    Start(#[from] exec::StartError),
+}
+
+/// Reaches the kernel that `spec` names: `builtin:NAME` or `exec:COMMAND` (`PROTOCOL.md`).
+///
+/// # Errors
+/// Names the scheme, kernel or command at fault, and what was expected.
+pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Subject>, OpenError> {
+    match spec.split_once(':') {
+        Some(("builtin", name)) => Ok(Box::new(builtin::Builtin::open(name)?)),
+        Some(("exec", command)) => Ok(Box::new(exec::Exec::start(command, options)?)),
+        _ => Err(OpenError::Scheme { spec: spec.to_owned() }),
+    }
+}
+
+/// Refuses a case that no kernel could be held to, before the kernel sees it.
+fn check_case(problem: &Problem, inputs: &Inputs) -> Result<(), Failure> {
+    problem.validate().map_err(|error| Failure::Environment(error.to_string()))?;
+    inputs.check(problem).map_err(|error| Failure::Environment(error.to_string()))
+}
+
+/// As [`check_case`], for upstream gradients; `lse_format` is the profile's.
+fn check_cotangents(
+    problem: &Problem,
+    cotangents: &Cotangents,
+    lse_format: Format,
+) -> Result<(), Failure> {
+    cotangents.check(problem, lse_format).map_err(|error| Failure::Environment(error.to_string()))
+}
+
+/// What a kernel reads and must not change, by the names of the worker protocol; cotangents are
+/// those of a backward pass.
+fn named_inputs<'a>(
+    inputs: &'a Inputs,
+    cotangents: Option<&'a Cotangents>,
+) -> Vec<(&'static str, &'a Tensor)> {
+    let mut named = vec![("query", &inputs.query), ("key", &inputs.key), ("value", &inputs.value)];
+    if let Some(Cotangents { output, lse }) = cotangents {
+        named.push(("output_gradient", output));
+        named.extend(lse.as_ref().map(|lse| ("lse_gradient", lse)));
+    }
+    named
 }

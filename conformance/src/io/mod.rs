@@ -1,0 +1,3 @@
+//! Tensors in files.
+
+pub mod safetensors;

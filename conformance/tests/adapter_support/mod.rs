@@ -1,0 +1,9 @@
+//! What the tests of the adapters share.
+#![allow(dead_code)] // each test program uses a part of it
+
+pub mod conduct;
+pub mod derivative;
+pub mod paired;
+pub mod pointed;
+pub mod property;
+pub mod python;

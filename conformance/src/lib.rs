@@ -1,3 +1,24 @@
 //! The conformance suite for attention kernels, and the library behind the `flashproof` program.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`adapter`] | how a kernel under test is reached |
+//! | [`inputs`], [`case`](mod@case), [`suite`] | what it is asked |
+//! | [`run`](mod@run) | what it answers |
+//! | [`verdict`], [`diagnosis`] | whether that is right, and which fault would explain it |
+//! | [`judge`](mod@judge) | the same of tensors from a file |
+//! | [`report`] | how that is told |
+//! | [`io`] | how tensors are kept in files |
+// Not `forbid`: ndarray's slicing macro allows itself unsafe code.
+#![deny(unsafe_code)]
 
 pub mod adapter;
+pub mod case;
+pub mod diagnosis;
+pub mod inputs;
+pub mod io;
+pub mod judge;
+pub mod report;
+pub mod run;
+pub mod suite;
+pub mod verdict;

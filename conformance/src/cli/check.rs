@@ -1,0 +1,106 @@
+//! `flashproof check`: a kernel through a suite.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use flashproof_conformance::adapter::{self, Failure, Subject};
+use flashproof_conformance::case::{Case, FORMATS};
+use flashproof_conformance::report::{Outcome, Report, model};
+use flashproof_conformance::run;
+use flashproof_conformance::suite::{self, DEFAULT_SEED, Suite};
+use flashproof_spec::format::Format;
+
+use super::error::{CliError, near};
+use super::{Limits, distinct, output};
+
+/// Put a kernel through a suite of cases
+///
+/// Compares every element of output and LSE with the exact answer, and fails those that lie outside
+/// the error bound of the precision profile that the kernel declares.
+#[derive(clap::Args)]
+pub struct Args {
+    /// builtin:NAME (see `flashproof kernels`), or exec:COMMAND for a worker in any language
+    kernel: String,
+
+    /// How thorough
+    #[arg(long, value_enum, default_value_t)]
+    suite: Suite,
+
+    /// Number formats, such as f32,bf16 [default: those of f64,f32,f16,bf16 that the kernel takes]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',')]
+    format: Vec<Format>,
+
+    /// Only cases of this name; * stands for any text, and the option may be repeated
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+
+    /// Seed of the inputs
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    seed: u64,
+
+    /// Write the report as JSON to this file, or to standard output for -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    limits: Limits,
+}
+
+pub fn run(args: &Args) -> Result<Outcome, CliError> {
+    let formats = if args.format.is_empty() { FORMATS.to_vec() } else { distinct(&args.format) };
+    let chosen = choose(args, &formats)?;
+    let mut subject = adapter::open(&args.kernel, &args.limits.options())?;
+    let about = ask(subject.as_mut(), &formats);
+    if about.formats_refused.len() == formats.len() {
+        let (subject, refused) = (about.name, about.formats_refused);
+        return Err(CliError::NoFormat { subject, refused });
+    }
+    // Formats that were not asked for by name, and that the kernel does not take, are left out.
+    let cases: Vec<_> = chosen
+        .into_iter()
+        .filter(|case| {
+            !args.format.is_empty() || !about.formats_refused.contains_key(&case.problem.format)
+        })
+        .collect();
+    let bar = output::progress(cases.len() as u64, "cases");
+    let reports = run::run(subject.as_mut(), args.suite, &cases, |_| bar.inc(1))?;
+    bar.finish_and_clear();
+    let run = model::Run::Check { suite: args.suite, seed: args.seed, only: args.cases.clone() };
+    output::report(&Report::new(about, run, reports), args.json.as_deref())
+}
+
+/// The cases to run, before the kernel is started.
+fn choose(args: &Args, formats: &[Format]) -> Result<Vec<Case>, CliError> {
+    let cases = suite::cases(args.suite, formats, args.seed);
+    for pattern in &args.cases {
+        if !cases.iter().any(|case| suite::is_match(case, pattern)) {
+            let near = near(pattern, cases.iter().map(|case| case.name.as_str()));
+            let suite = args.suite.to_string();
+            return Err(CliError::NoCase { suite, pattern: pattern.clone(), near });
+        }
+    }
+    Ok(suite::matching(cases, &args.cases))
+}
+
+/// What the kernel says of itself. A format whose profile it can not tell, though it does not refuse
+/// it, is left to its cases.
+fn ask(subject: &mut dyn Subject, formats: &[Format]) -> model::Subject {
+    let mut profiles = BTreeMap::new();
+    let mut formats_refused = BTreeMap::new();
+    for &format in formats {
+        match subject.profile(format) {
+            Ok(profile) => drop(profiles.insert(format, profile)),
+            Err(failure @ Failure::Unsupported(_)) => {
+                drop(formats_refused.insert(format, failure.to_string()));
+            }
+            Err(_) => {}
+        }
+    }
+    model::Subject {
+        name: subject.name().to_owned(),
+        description: subject.description().to_owned(),
+        choices: subject.choices(),
+        profiles,
+        formats_refused,
+    }
+}

@@ -1,0 +1,204 @@
+//! `flashproof judge`: tensors dumped from a real run.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use flashproof_conformance::adapter::{Choices, EmptyRow, LseBase};
+use flashproof_conformance::judge::{self, Described, Names, Origin, Request};
+use flashproof_conformance::report::Outcome;
+use flashproof_conformance::run::quoted;
+use flashproof_conformance::suite::DEFAULT_SEED;
+use flashproof_spec::mask::Rule;
+
+use super::error::CliError;
+use super::{Limits, output};
+
+/// Judge tensors dumped from a real run, element by element
+///
+/// INPUTS is a safetensors file with query [batch, heads, queries, dim], key and value; output and
+/// LSE stand in the same file or in OUTPUTS, or are computed by --kernel. What the shapes do not
+/// tell of the problem is taken from the options below, or else from the file's metadata: `problem`,
+/// JSON with any fields of a problem, of which `flashproof cases --long` shows examples; and
+/// `scale`, as text.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A safetensors file with query, key and value
+    inputs: PathBuf,
+
+    /// A safetensors file with output and LSE [default: INPUTS]
+    #[arg(conflicts_with = "kernel")]
+    outputs: Option<PathBuf>,
+
+    /// Run this kernel on the inputs, and judge what it gives
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<String>,
+
+    #[arg(long, help = all_rows_help())]
+    all_rows: bool,
+
+    /// Seed of the sample of rows
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    seed: u64,
+
+    /// Write error, bound and ratio of each element to this safetensors file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Write the report as JSON to this file, or to standard output for -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    names: NameArgs,
+
+    #[command(flatten)]
+    problem: ProblemArgs,
+
+    #[command(flatten)]
+    contract: ContractArgs,
+}
+
+fn all_rows_help() -> String {
+    let pairs = judge::sample::MOST_PAIRS;
+    format!(
+        "Judge every row. Without it, rows are sampled when the pairs of a row and a key are more \
+         than {pairs}"
+    )
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Names of tensors")]
+struct NameArgs {
+    /// The query [default: query or q]
+    #[arg(long, value_name = "NAME")]
+    query: Option<String>,
+
+    /// The key [default: key or k]
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
+
+    /// The value [default: value or v]
+    #[arg(long, value_name = "NAME")]
+    value: Option<String>,
+
+    /// The output [default: output, out or o]
+    #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
+    output: Option<String>,
+
+    /// The LSE [default: lse]
+    #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
+    lse: Option<String>,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "The problem")]
+struct ProblemArgs {
+    /// Causal mask: the first query sees the first key alone, or the last query sees every key
+    #[arg(long, value_name = "ALIGNMENT", value_parser = alignment())]
+    causal: Option<Rule>,
+
+    /// Softmax scale: a number, or 1/sqrt(d) [default: 1/sqrt(d)]
+    #[arg(long)]
+    scale: Option<String>,
+
+    /// Keys in use of each batch member: a list such as 7,5, or the name of an integer tensor
+    #[arg(long)]
+    lengths: Option<String>,
+
+    /// Order of the tensors' axes: batch, head, sequence, dimension
+    #[arg(long, default_value = "bhsd", value_parser = ["bhsd"])]
+    layout: String,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "The kernel's contract")]
+struct ContractArgs {
+    /// Precision profile: standard, dense, or a JSON file in the form that a worker declares one
+    /// [default: the kernel's, or standard]
+    #[arg(long)]
+    profile: Option<String>,
+
+    /// Base of the logarithm in the LSE
+    #[arg(long, default_value = "natural", value_parser = lse_base(), conflicts_with = "kernel")]
+    lse_base: LseBase,
+
+    /// Output of a row that sees no key
+    #[arg(long, default_value = "zero", value_parser = empty_row(), conflicts_with = "kernel")]
+    empty_row: EmptyRow,
+}
+
+pub fn run(args: &Args) -> Result<Outcome, CliError> {
+    let bar = output::progress(0, "rows");
+    let judged = judge::judge(&request(args), &bar);
+    bar.finish_and_clear();
+    output::report(&judged?, args.json.as_deref())
+}
+
+fn request(args: &Args) -> Request {
+    let NameArgs { query, key, value, output, lse } = &args.names;
+    let ProblemArgs { causal, scale, lengths, layout } = &args.problem;
+    // The only layout there is; tensors are read as they stand.
+    debug_assert_eq!(layout, "bhsd");
+    Request {
+        inputs: args.inputs.clone(),
+        from: match &args.kernel {
+            Some(kernel) => {
+                Origin::Kernel { kernel: kernel.clone(), options: args.limits.options() }
+            }
+            None => Origin::File {
+                outputs: args.outputs.clone(),
+                choices: Choices {
+                    lse_base: args.contract.lse_base,
+                    empty_row: args.contract.empty_row,
+                },
+            },
+        },
+        names: Names {
+            query: query.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            output: output.clone(),
+            lse: lse.clone(),
+        },
+        described: Described {
+            causal: causal.clone(),
+            scale: scale.clone(),
+            lengths: lengths.clone(),
+        },
+        profile: args.contract.profile.clone(),
+        most_pairs: if args.all_rows { usize::MAX } else { judge::sample::MOST_PAIRS },
+        seed: args.seed,
+        elements: args.out.clone(),
+        command: command_line(),
+    }
+}
+
+fn alignment() -> impl TypedValueParser<Value = Rule> {
+    PossibleValuesParser::new(["top-left", "bottom-right"]).map(|name| match name.as_str() {
+        "top-left" => Rule::CausalTopLeft,
+        _ => Rule::CausalBottomRight,
+    })
+}
+
+fn lse_base() -> impl TypedValueParser<Value = LseBase> {
+    PossibleValuesParser::new(["natural", "two"]).map(|name| match name.as_str() {
+        "natural" => LseBase::Natural,
+        _ => LseBase::Two,
+    })
+}
+
+fn empty_row() -> impl TypedValueParser<Value = EmptyRow> {
+    PossibleValuesParser::new(["zero", "nan"]).map(|name| match name.as_str() {
+        "zero" => EmptyRow::Zero,
+        _ => EmptyRow::Nan,
+    })
+}
+
+/// The command line of this process, as a shell takes it.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("flashproof".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,75 @@
+//! Standard output, standard error and files.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::error::CliError;
+use crate::cli::Outcome;
+use flashproof_conformance::report::{Report, json, text};
+
+/// Writes what `render` makes to standard output, in one piece, with styles where it is a terminal.
+///
+/// A reader that went away, as `head` does, is no error.
+pub fn print(render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<(), CliError> {
+    write_to(&mut anstream::stdout(), render).map_err(CliError::Stdout)
+}
+
+fn write_to(
+    sink: &mut impl Write,
+    render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut rendered = Vec::new();
+    render(&mut rendered)?;
+    match sink.write_all(&rendered).and_then(|()| sink.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Writes the report: as text to standard output; as JSON to a file, or to standard output in place
+/// of the text, which then goes to standard error.
+pub fn report(report: &Report, json_to: Option<&Path>) -> Result<Outcome, CliError> {
+    match json_to {
+        None => print(|sink| text::write(report, sink))?,
+        Some(path) if path == Path::new("-") => {
+            write_to(&mut anstream::stderr(), |sink| text::write(report, sink))
+                .map_err(CliError::Stdout)?;
+            print(|sink| json::write(report, sink))?;
+        }
+        Some(path) => {
+            write_json(report, path)
+                .map_err(|source| CliError::Write { path: path.display().to_string(), source })?;
+            print(|sink| text::write(report, sink))?;
+        }
+    }
+    Ok(report.summary.outcome())
+}
+
+/// Writes the file whole or not at all.
+fn write_json(report: &Report, path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+    json::write(report, &mut file)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Tells why the command could not be carried out.
+pub fn error(error: &CliError) {
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    // Where even standard error is gone, nobody is left to tell.
+    let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {error}");
+}
+
+/// A progress bar on standard error, or none where that is no terminal.
+pub fn progress(length: u64, unit: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    let style =
+        ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style)
+}

@@ -1,0 +1,79 @@
+//! `flashproof spec`: the clauses.
+
+use std::io::{self, Write};
+
+use flashproof_conformance::report::Outcome;
+use flashproof_spec::clause::{Clause, cite_bibtex, cite_text, clauses, find};
+
+use super::error::{CliError, near};
+use super::output;
+
+/// List the clauses of the specification, or show or cite one
+#[derive(clap::Args)]
+pub struct Args {
+    /// A clause's id, such as FAS:fwd.online.rescale
+    clause: Option<String>,
+
+    /// Cite the clause
+    #[arg(long, value_enum, value_name = "FORM", requires = "clause")]
+    cite: Option<Citation>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Citation {
+    /// A BibTeX entry
+    Bibtex,
+    /// One line of text
+    Text,
+}
+
+/// The specification has the version of the program that it comes with.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub fn run(args: &Args) -> Result<Outcome, CliError> {
+    match &args.clause {
+        None => output::print(list)?,
+        Some(id) => {
+            let clause = find(id).ok_or_else(|| CliError::NoClause {
+                id: id.clone(),
+                near: near(id, clauses().iter().map(|clause| clause.id)),
+            })?;
+            output::print(|sink| match args.cite {
+                None => show(clause, sink),
+                Some(Citation::Bibtex) => write!(sink, "{}", cite_bibtex(clause, VERSION)),
+                Some(Citation::Text) => writeln!(sink, "{}", cite_text(clause, VERSION)),
+            })?;
+        }
+    }
+    Ok(Outcome::Passed)
+}
+
+fn list(sink: &mut Vec<u8>) -> io::Result<()> {
+    for clause in clauses() {
+        writeln!(sink, "{:30}  {}", clause.id, clause.title)?;
+    }
+    Ok(())
+}
+
+fn show(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
+    let bold = anstyle::Style::new().bold();
+    writeln!(sink, "{bold}{}  {}{bold:#}", clause.id, clause.title)?;
+    writeln!(sink, "{}\n\n{}", clause.status, clause.statement)?;
+    let one = |text: &'static str| if text.is_empty() { vec![] } else { vec![text] };
+    for (heading, lines) in [
+        ("Equation", one(clause.equation)),
+        ("Rationale", one(clause.rationale)),
+        ("References", clause.references.to_vec()),
+        ("Executable form", one(clause.executable)),
+        ("Checked by", clause.checked_by.to_vec()),
+        ("Proof", clause.proof.into_iter().collect()),
+    ] {
+        if !lines.is_empty() {
+            writeln!(sink, "\n{bold}{heading}{bold:#}")?;
+        }
+        for line in lines {
+            writeln!(sink, "  {line}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! A faulty kernel's value for one element, and whether that is what was given.
+
+use flashproof_oracle::row::RowIndex;
+use flashproof_spec::profile::Profile;
+
+use super::change::Change;
+use super::model::Model;
+use super::{FailingGradient, GradientOf};
+
+/// A sum and the sum of its terms' magnitudes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Predicted {
+    value: f64,
+    mass: f64,
+}
+
+impl Predicted {
+    fn add(&mut self, term: f64) {
+        self.value += term;
+        self.mass += term.abs();
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self { value: factor * self.value, mass: factor.abs() * self.mass }
+    }
+}
+
+/// Whether a kernel with this fault, within its declared profile, gives the element that was given.
+pub(super) fn explains(change: Change, model: &Model<'_>, at: &FailingGradient) -> bool {
+    let given = model.given(at);
+    let predicted = predict(change, model, at);
+    if !predicted.mass.is_finite() {
+        return !given.is_finite();
+    }
+    let slack = relative_error(model, at.quantity) * predicted.mass;
+    (given - predicted.value).abs() <= at.bound + slack
+}
+
+fn predict(change: Change, model: &Model<'_>, at: &FailingGradient) -> Predicted {
+    let FailingGradient { quantity, batch, head, position, entry, .. } = *at;
+    let mut sum = Predicted::default();
+    if quantity == GradientOf::Query {
+        let row = RowIndex { batch, head, query: position };
+        let key_head = model.problem.key_head_of(head);
+        for key in 0..model.problem.key_len {
+            if let Some(pair) = change.pair(model, row, key) {
+                let k = if pair.padding { 0.0 } else { model.key[[batch, key_head, key, entry]] };
+                sum.add(pair.score_gradient * k);
+            }
+        }
+    } else {
+        for row in model.readers(batch, head) {
+            if !change.counts(model, row.head) {
+                continue;
+            }
+            if let Some(pair) = change.pair(model, row, position) {
+                let at = [row.batch, row.head, row.query, entry];
+                sum.add(match quantity {
+                    GradientOf::Value => pair.probability * model.output_gradient[at],
+                    _ => pair.score_gradient * model.query[at],
+                });
+            }
+        }
+    }
+    sum.times(change.factor(model, quantity))
+}
+
+/// The error of a backward pass relative to the mass of the sum, to first order: the weight format,
+/// the output format, and one rounding of the arithmetic for every product and sum on the way.
+fn relative_error(model: &Model<'_>, quantity: GradientOf) -> f64 {
+    let Profile { arithmetic, weight_format, .. } = model.profile;
+    let problem = model.problem;
+    let terms = match quantity {
+        GradientOf::Query => problem.key_len,
+        _ => problem.query_len * (problem.query_heads / problem.key_heads),
+    };
+    let roundings = 2 * (terms + problem.head_dim + problem.value_dim);
+    weight_format.unit_roundoff()
+        + problem.format.unit_roundoff()
+        + roundings as f64 * arithmetic.unit_roundoff()
+}

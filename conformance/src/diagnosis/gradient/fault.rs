@@ -1,0 +1,161 @@
+//! The known faults of backward kernels, each as a change to the right computation.
+
+use flashproof_spec::format::Format;
+
+use super::change::{Change, HeadOfGroup};
+use super::element::explains;
+use super::model::Model;
+use super::{FailingGradient, GradientOf};
+use crate::diagnosis::Finding;
+
+/// A way in which a backward kernel can be wrong.
+pub struct GradientFault {
+    /// Short name, as in the list of mutants.
+    pub name: &'static str,
+    /// The clause that is violated.
+    pub clause: &'static str,
+    /// What a kernel with this fault does.
+    pub explanation: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    /// One of these changes, the same for all elements, with its particulars.
+    OneOf(&'static [(Change, &'static str)]),
+    /// A gradient whose every element is a number of a narrower format than is declared.
+    Narrow(Format),
+}
+
+/// Every fault, the most specific first.
+pub static GRADIENT_FAULTS: &[GradientFault] = &[
+    GradientFault {
+        name: "dq-zero",
+        clause: "FAS:bwd.query.gradient",
+        explanation: "dQ is zero: it is never computed",
+        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Query), "")]),
+    },
+    GradientFault {
+        name: "dk-zero",
+        clause: "FAS:bwd.key.scale",
+        explanation: "dK is zero: it is never computed",
+        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Key), "")]),
+    },
+    GradientFault {
+        name: "dv-zero",
+        clause: "FAS:bwd.value.gradient",
+        explanation: "dV is zero: it is never computed",
+        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Value), "")]),
+    },
+    GradientFault {
+        name: "dlse-ignored",
+        clause: "FAS:bwd.lse.gradient",
+        explanation: "the upstream gradient of the LSE does not enter as declared",
+        kind: Kind::OneOf(&[
+            (Change::LseGradient(0.0), "it is taken for zero"),
+            (Change::LseGradient(-1.0), "it has the wrong sign"),
+        ]),
+    },
+    GradientFault {
+        name: "no-delta",
+        clause: "FAS:bwd.score.gradient",
+        explanation: "dS = P dP: D is not subtracted",
+        kind: Kind::OneOf(&[(Change::NoDelta, "")]),
+    },
+    GradientFault {
+        name: "delta-stale",
+        clause: "FAS:bwd.delta.rowsum",
+        explanation: "D comes from the output of another row",
+        kind: Kind::OneOf(&[
+            (Change::DeltaOfNeighbour(-1), "the one before"),
+            (Change::DeltaOfNeighbour(1), "the one after"),
+        ]),
+    },
+    GradientFault {
+        name: "dk-unscaled",
+        clause: "FAS:bwd.key.scale",
+        explanation: "dK is not scaled exactly once",
+        kind: Kind::OneOf(&[
+            (Change::Scale(GradientOf::Key, -1), "not at all"),
+            (Change::Scale(GradientOf::Key, 1), "twice"),
+        ]),
+    },
+    GradientFault {
+        name: "dq-unscaled",
+        clause: "FAS:bwd.query.scale",
+        explanation: "dQ is not scaled exactly once",
+        kind: Kind::OneOf(&[
+            (Change::Scale(GradientOf::Query, -1), "not at all"),
+            (Change::Scale(GradientOf::Query, 1), "twice"),
+        ]),
+    },
+    GradientFault {
+        name: "dkv-overwrite",
+        clause: "FAS:bwd.head.group-sum",
+        explanation: "dK and dV hold one query head of the group, not the sum over it",
+        kind: Kind::OneOf(&[
+            (Change::OneHead(HeadOfGroup::Last), "the last"),
+            (Change::OneHead(HeadOfGroup::First), "the first"),
+        ]),
+    },
+    GradientFault {
+        name: "mask-shift",
+        clause: "FAS:bwd.probability.mask",
+        explanation: "the backward mask is not the forward one",
+        kind: Kind::OneOf(&[
+            (Change::MaskEnd(1), "it ends one key later"),
+            (Change::MaskEnd(-1), "it ends one key earlier"),
+            (Change::Unmasked, "it is missing"),
+        ]),
+    },
+    GradientFault {
+        name: "bwd-pad-zero",
+        clause: "FAS:bwd.probability.mask",
+        explanation: "positions that the row does not see score 0, and weigh e^(0 - LSE)",
+        kind: Kind::OneOf(&[
+            (Change::TileScoresZero(16), "to the end of tiles of 16"),
+            (Change::TileScoresZero(32), "to the end of tiles of 32"),
+            (Change::TileScoresZero(64), "to the end of tiles of 64"),
+            (Change::TileScoresZero(128), "to the end of tiles of 128"),
+        ]),
+    },
+    GradientFault {
+        name: "bf16-accumulator",
+        clause: "FAS:bwd.accumulator.precision",
+        explanation: "a gradient is carried in bf16 where a wider accumulator is declared",
+        kind: Kind::Narrow(Format::Bf16),
+    },
+];
+
+impl GradientFault {
+    /// The finding, if this fault explains every one of the elements.
+    pub(super) fn finding(
+        &self,
+        model: &Model<'_>,
+        failing: &[FailingGradient],
+    ) -> Option<Finding> {
+        let detail = match &self.kind {
+            Kind::OneOf(changes) => changes
+                .iter()
+                .find(|(change, _)| failing.iter().all(|at| explains(*change, model, at)))
+                .map(|(_, detail)| *detail)?,
+            Kind::Narrow(format) => {
+                failing.iter().all(|at| carried_in(*format, model, at.quantity)).then_some("")?
+            }
+        };
+        let explanation = if detail.is_empty() {
+            self.explanation.to_owned()
+        } else {
+            format!("{} ({detail})", self.explanation)
+        };
+        Some(Finding { fault: self.name, clause: self.clause, explanation })
+    }
+}
+
+/// Whether every element of a gradient is a number of `format`, and its own format is wider.
+fn carried_in(format: Format, model: &Model<'_>, quantity: GradientOf) -> bool {
+    let wider = model.problem.format.precision() > format.precision();
+    let gradient = model.of(quantity);
+    wider
+        && gradient.iter().any(|&x| x != 0.0 && x.is_finite())
+        && gradient.iter().all(|&x| format.represents(x))
+}

@@ -1,0 +1,90 @@
+//! Which fault explains failing gradients: names the clause behind a bound that was exceeded.
+//!
+//! As for the forward pass, each known fault is a hypothesis that predicts the failing elements. The
+//! backward pass is recomputed in plain `f64` from the kernel's own output and LSE, as the kernel
+//! does, with that one fault in it.
+
+mod change;
+mod element;
+mod fault;
+mod model;
+
+use flashproof_spec::problem::Problem;
+use flashproof_spec::profile::Profile;
+use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
+
+use super::Finding;
+pub use fault::{GRADIENT_FAULTS, GradientFault};
+use model::Model;
+
+/// Which gradient an element belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GradientOf {
+    /// `dQ`.
+    Query,
+    /// `dK`.
+    Key,
+    /// `dV`.
+    Value,
+}
+
+/// An element of a gradient that is outside its bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FailingGradient {
+    /// The gradient it belongs to.
+    pub quantity: GradientOf,
+    /// Batch member.
+    pub batch: usize,
+    /// Query head for `dQ`, key head for `dK` and `dV`.
+    pub head: usize,
+    /// Query position for `dQ`, key position for `dK` and `dV`.
+    pub position: usize,
+    /// Entry.
+    pub entry: usize,
+    /// Its bound; 0 where it is required exactly.
+    pub bound: f64,
+}
+
+/// What is known of a case with failing gradients.
+#[derive(Clone, Copy, Debug)]
+pub struct GradientEvidence<'a> {
+    /// What was to be computed.
+    pub problem: &'a Problem,
+    /// How the kernel says it computes.
+    pub profile: &'a Profile,
+    /// What it was given.
+    pub inputs: &'a Inputs,
+    /// Its forward outputs, the LSE in nats.
+    pub outputs: &'a Outputs,
+    /// The upstream gradients.
+    pub cotangents: &'a Cotangents,
+    /// What it answered.
+    pub gradients: &'a Gradients,
+    /// Elements outside their bounds, in any order.
+    pub failing: &'a [FailingGradient],
+}
+
+/// Failing elements of each gradient that are examined.
+const EXAMINED: usize = 24;
+
+/// The faults that explain every examined element, most specific first. None without the kernel's
+/// own LSE, from which its weights are recomputed.
+#[must_use]
+pub fn diagnose_gradients(evidence: &GradientEvidence<'_>) -> Vec<Finding> {
+    let Some(model) = Model::new(evidence) else { return Vec::new() };
+    let failing: Vec<FailingGradient> = [GradientOf::Query, GradientOf::Key, GradientOf::Value]
+        .into_iter()
+        .flat_map(|quantity| examined(evidence.failing, quantity))
+        .collect();
+    if failing.is_empty() {
+        return Vec::new();
+    }
+    GRADIENT_FAULTS.iter().filter_map(|fault| fault.finding(&model, &failing)).collect()
+}
+
+/// Some of the elements of one gradient, evenly spread.
+fn examined(failing: &[FailingGradient], quantity: GradientOf) -> Vec<FailingGradient> {
+    let all: Vec<_> = failing.iter().filter(|it| it.quantity == quantity).copied().collect();
+    let step = all.len().div_ceil(EXAMINED).max(1);
+    all.into_iter().step_by(step).collect()
+}

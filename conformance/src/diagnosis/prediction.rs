@@ -1,0 +1,168 @@
+//! What a faulty kernel would answer for a row, and whether that is what it answered.
+//!
+//! Nearly every fault of a forward kernel is a wrong pair of weights: `o = sum a_i v_i / sum b_i`
+//! and `L = ln sum b_i`, with `a_i = b_i = e^(s_i)` over the visible keys where nothing is wrong.
+
+use flashproof_spec::bound::{self, Bound, RowCondition};
+use ndarray::Array2;
+
+use super::row::{RowModel, Score};
+
+/// One key's part in a predicted row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Term {
+    /// The key, or `None` for a position that has no value row.
+    pub(super) key: Option<usize>,
+    /// Its score as the fault has it.
+    pub(super) score: Score,
+    /// `ln a_i`: minus infinity where it is missing from the numerator.
+    pub(super) log_numerator: f64,
+    /// `ln b_i`: minus infinity where it is missing from the normalizer.
+    pub(super) log_normalizer: f64,
+}
+
+impl Term {
+    /// A key that takes part as its score says.
+    pub(super) fn of(key: usize, score: Score) -> Self {
+        let (log_numerator, log_normalizer) = (score.value, score.value);
+        Self { key: Some(key), score, log_numerator, log_normalizer }
+    }
+}
+
+/// What becomes of the logarithm of the normalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LseForm {
+    /// `m + ln l`.
+    Natural,
+    /// `(m + ln l) / ln 2`.
+    BaseTwo,
+    /// `ln l`, the maximum forgotten.
+    WithoutMaximum,
+    /// `m`, the normalizer forgotten.
+    MaximumOnly,
+    /// `-(m + ln l)`.
+    Negated,
+}
+
+/// A predicted row.
+#[derive(Clone, Debug)]
+pub(super) struct Prediction {
+    /// The key head whose keys and values are read.
+    pub(super) head: usize,
+    /// The terms of numerator and normalizer.
+    pub(super) terms: Vec<Term>,
+    /// The form of the LSE.
+    pub(super) lse: LseForm,
+}
+
+/// Relative slack for computing predictions in `f64`: dot products, exponentials and sums of the
+/// suite's sizes err by less than `2^13` units of `2^-53`.
+const PREDICTION_SLACK: f64 = 1.0 / (1_u64 << 40) as f64;
+
+/// The logarithm of the normalizer, its maximum apart.
+struct Normalizer {
+    maximum: f64,
+    sum: f64,
+}
+
+impl Prediction {
+    /// A prediction from terms with the LSE as it should be.
+    pub(super) fn new(row: &RowModel<'_>, terms: Vec<Term>) -> Self {
+        Self { head: row.key_head(), terms, lse: LseForm::Natural }
+    }
+
+    /// Whether a kernel with this fault, within its declared profile, gives the row that was given.
+    pub(super) fn explains(&self, row: &RowModel<'_>) -> bool {
+        let Some(normalizer) = self.normalizer() else { return false };
+        // One entry at a time: a wrong hypothesis seldom survives the first.
+        (0..row.output.len()).all(|j| self.explains_entry(row, &normalizer, j))
+    }
+
+    fn normalizer(&self) -> Option<Normalizer> {
+        let logs = || self.terms.iter().map(|term| term.log_normalizer);
+        let maximum = logs().fold(f64::NEG_INFINITY, f64::max);
+        let finite =
+            maximum.is_finite() && self.terms.iter().all(|term| term.log_numerator < f64::INFINITY);
+        finite.then(|| Normalizer { maximum, sum: logs().map(|x| (x - maximum).exp()).sum() })
+    }
+
+    fn explains_entry(&self, row: &RowModel<'_>, normalizer: &Normalizer, j: usize) -> bool {
+        let values: Vec<f64> = self
+            .terms
+            .iter()
+            .map(|term| term.key.map_or(0.0, |key| row.value(self.head, key, j)))
+            .collect();
+        let weighted = |log: fn(&Term) -> f64| {
+            let share = move |term: &Term| (log(term) - normalizer.maximum).exp() / normalizer.sum;
+            self.terms.iter().zip(&values).fold((0.0, 0.0), |(sum, mass), (term, v)| {
+                let x = share(term) * v;
+                (sum + x, mass + x.abs())
+            })
+        };
+        let (output, mass) = weighted(|term| term.log_numerator);
+        let (own, own_mass) = weighted(|term| term.log_normalizer);
+        let condition = self.condition(normalizer, own, own_mass);
+        let column = Array2::from_shape_vec((values.len(), 1), values);
+        let Ok(column) = column else { return false };
+        let bounds = bound::forward(row.problem, row.profile, &condition, &column.view());
+        // Errors of the numerator are relative to its own mass.
+        let swell = if own_mass > 0.0 { (mass / own_mass).max(1.0) } else { 1.0 };
+        near(row.output[j], output, bounds.output[0], swell, mass)
+            && (j > 0 || self.explains_lse(row, normalizer, bounds.lse))
+    }
+
+    fn explains_lse(&self, row: &RowModel<'_>, normalizer: &Normalizer, bound: Bound) -> bool {
+        let Some(actual) = row.lse else { return true };
+        let natural = normalizer.maximum + normalizer.sum.ln();
+        let magnitude = normalizer.maximum.abs() + normalizer.sum.ln().abs();
+        let base = std::f64::consts::LN_2.recip();
+        match self.lse {
+            LseForm::Natural => near(actual, natural, bound, 1.0, magnitude),
+            LseForm::BaseTwo => near(actual, natural * base, bound, base, magnitude * base),
+            LseForm::WithoutMaximum => near(actual, normalizer.sum.ln(), bound, 1.0, magnitude),
+            LseForm::MaximumOnly => near(actual, normalizer.maximum, bound, 1.0, magnitude),
+            LseForm::Negated => near(actual, -natural, bound, 1.0, magnitude),
+        }
+    }
+
+    /// The condition of the predicted row, for an entry whose output is `output`.
+    fn condition(&self, normalizer: &Normalizer, output: f64, mass: f64) -> RowCondition {
+        let Normalizer { maximum, sum } = *normalizer;
+        let up = 1.0 + PREDICTION_SLACK;
+        let slack = PREDICTION_SLACK * mass;
+        let each = |f: &dyn Fn(&Term) -> f64| self.terms.iter().map(f).collect::<Vec<f64>>();
+        let share = |term: &Term| (term.log_normalizer - maximum).exp() / sum;
+        // A term that is missing from the normalizer has no weight and, for the bound, no gap.
+        let gap = |term: &Term| {
+            if term.log_normalizer == f64::NEG_INFINITY {
+                0.0
+            } else {
+                maximum - term.log_normalizer
+            }
+        };
+        RowCondition {
+            gap_hi: each(&|term| gap(term) * up),
+            score_magnitude_hi: each(&|term| term.score.value.abs() * up),
+            dot_mass_hi: each(&|term| term.score.mass * up),
+            probability_lo: each(&|term| share(term) / up),
+            probability_hi: each(&|term| share(term) * up),
+            max_magnitude_hi: maximum.abs() * up,
+            normalizer_lo: sum / up,
+            normalizer_hi: sum * up,
+            lse_magnitude_hi: (maximum + sum.ln()).abs() * up,
+            output_lo: vec![output - slack],
+            output_hi: vec![output + slack],
+        }
+    }
+}
+
+/// Whether `actual` is `predicted` within a bound, scaled, plus the slack of the prediction.
+fn near(actual: f64, predicted: f64, bound: Bound, swell: f64, magnitude: f64) -> bool {
+    match bound {
+        Bound::Within(bound) => {
+            (actual - predicted).abs() <= bound * swell + PREDICTION_SLACK * magnitude
+        }
+        // What bounds nothing explains everything, that is, nothing.
+        Bound::None(_) => false,
+    }
+}

@@ -1,0 +1,274 @@
+//! What a run found. `REPORT.md` documents its JSON form.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
+use flashproof_spec::profile::Profile;
+use serde::Serialize;
+
+use super::number;
+use crate::adapter::Choices;
+use crate::diagnosis::Finding;
+use crate::suite::Suite;
+use crate::verdict::{Element, Measured, Verdict, Violation};
+
+/// Version of the JSON form. It moves when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Version of the program.
+    pub flashproof: &'static str,
+    /// What was under test.
+    pub subject: Subject,
+    /// What was run.
+    pub run: Run,
+    /// The outcome in a few numbers.
+    pub summary: Summary,
+    /// Every case, in the order that they ran.
+    pub cases: Vec<CaseReport>,
+}
+
+/// What was under test.
+#[derive(Clone, Debug, Serialize)]
+pub struct Subject {
+    /// The name that reaches it, such as `builtin:tiled`, or the file of outputs.
+    pub name: String,
+    /// What it says it is.
+    pub description: String,
+    /// Its declared choices.
+    pub choices: Choices,
+    /// Its declared profile for each format that it takes.
+    pub profiles: BTreeMap<Format, Profile>,
+    /// Why it takes no other of the formats asked for.
+    pub formats_refused: BTreeMap<Format, String>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Run {
+    /// Cases of a suite.
+    Check {
+        /// Which suite.
+        suite: Suite,
+        /// Seed of the inputs.
+        seed: u64,
+        /// Patterns that chose among the cases; empty where all ran.
+        only: Vec<String>,
+    },
+    /// Tensors from a file.
+    Judge {
+        /// The file of inputs.
+        inputs: String,
+        /// Which rows were judged.
+        rows: RowsJudged,
+    },
+}
+
+/// Which rows of a problem were judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RowsJudged {
+    /// How many.
+    pub judged: usize,
+    /// How many the problem has.
+    pub of: usize,
+    /// Seed of the sample; absent where every row was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_seed: Option<u64>,
+}
+
+/// What one case came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct CaseReport {
+    /// The case's name.
+    pub name: String,
+    /// What it came to.
+    pub verdict: Verdict,
+    /// Why there is no answer to judge, where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_answer: Option<NoAnswer>,
+    /// What was computed.
+    pub problem: Problem,
+    /// What the case is for.
+    pub why: String,
+    /// Public reports of the fault that it reproduces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub source: Vec<String>,
+    /// Clauses that it puts to the test, besides the bounds.
+    pub clauses: Vec<&'static str>,
+    /// The attention output.
+    pub output: Measured,
+    /// The LSE; absent where the kernel offers none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lse: Option<Measured>,
+    /// What was violated, in ascending order of clause.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Violation>,
+    /// Known faults that explain the wrong rows, most specific first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diagnosis: Vec<Finding>,
+    /// The command that runs this case alone.
+    pub reproduce: String,
+}
+
+/// Why a case has no answer to judge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NoAnswer {
+    /// What happened.
+    pub reason: String,
+    /// The clause that this violates, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clause: Option<&'static str>,
+}
+
+/// The outcome of a run in a few numbers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Cases by verdict; those that are absent are 0.
+    pub verdicts: BTreeMap<Verdict, usize>,
+    /// Why cases are unsupported, and how many are for each reason.
+    pub unsupported: BTreeMap<String, usize>,
+    /// The attention output over all cases.
+    pub output: Extreme,
+    /// The LSE over all cases that have one.
+    pub lse: Extreme,
+    /// Answered cases without an LSE.
+    pub lse_not_offered: usize,
+    /// Faults that explain the wrong rows of a case, those of most cases first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub suspects: Vec<Suspect>,
+}
+
+/// A fault that would explain some of the failing cases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Suspect {
+    /// The fault's name.
+    pub fault: &'static str,
+    /// The clause that a kernel with this fault violates.
+    pub clause: &'static str,
+    /// How many cases it explains.
+    pub cases: usize,
+}
+
+/// One output over all cases.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Extreme {
+    /// Elements compared.
+    pub elements: usize,
+    /// Elements proven wrong.
+    pub wrong: usize,
+    /// Elements for which no bound exists.
+    pub unbounded: usize,
+    /// The element of the largest ratio, and its case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst: Option<ExtremeElement>,
+}
+
+/// The worst element of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExtremeElement {
+    /// The case's name.
+    pub case: String,
+    /// `1 - ratio`: what is left of the bound; negative where it is exceeded.
+    #[serde(serialize_with = "number::serialize")]
+    pub headroom: f64,
+    /// The element.
+    #[serde(flatten)]
+    pub element: Element,
+}
+
+/// What a run as a whole comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Something passed, and all else is unsupported.
+    Passed,
+    /// Some case is neither a pass nor unsupported.
+    Failed,
+    /// Nothing failed, but nothing passed either.
+    NothingChecked,
+}
+
+impl Report {
+    /// A report on the given cases, with their summary.
+    #[must_use]
+    pub fn new(subject: Subject, run: Run, cases: Vec<CaseReport>) -> Self {
+        let mut summary = Summary::default();
+        for case in &cases {
+            summary.add(case);
+        }
+        // A stable sort: among equals, the order in which they were found.
+        summary.suspects.sort_by_key(|suspect| Reverse(suspect.cases));
+        let flashproof = env!("CARGO_PKG_VERSION");
+        Self { schema_version: SCHEMA_VERSION, flashproof, subject, run, summary, cases }
+    }
+}
+
+impl Summary {
+    fn add(&mut self, case: &CaseReport) {
+        *self.verdicts.entry(case.verdict).or_default() += 1;
+        if case.verdict == Verdict::Unsupported
+            && let Some(NoAnswer { reason, .. }) = &case.no_answer
+        {
+            *self.unsupported.entry(reason.clone()).or_default() += 1;
+        }
+        self.output.add(&case.name, &case.output);
+        match &case.lse {
+            Some(lse) => self.lse.add(&case.name, lse),
+            None if case.output.elements > 0 => self.lse_not_offered += 1,
+            None => {}
+        }
+        for finding in &case.diagnosis {
+            self.suspect(finding);
+        }
+    }
+
+    fn suspect(&mut self, finding: &Finding) {
+        let Finding { fault, clause, .. } = *finding;
+        let same = |it: &&mut Suspect| (it.fault, it.clause) == (fault, clause);
+        match self.suspects.iter_mut().find(same) {
+            Some(suspect) => suspect.cases += 1,
+            None => self.suspects.push(Suspect { fault, clause, cases: 1 }),
+        }
+    }
+
+    /// How many cases came to the verdict.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.verdicts.get(&verdict).copied().unwrap_or(0)
+    }
+
+    /// What the run comes to.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        if self.verdicts.keys().any(|verdict| verdict.is_failure()) {
+            Outcome::Failed
+        } else if self.count(Verdict::Pass) > 0 {
+            Outcome::Passed
+        } else {
+            Outcome::NothingChecked
+        }
+    }
+}
+
+impl Extreme {
+    fn add(&mut self, case: &str, measured: &Measured) {
+        self.elements += measured.elements;
+        self.wrong += measured.wrong;
+        self.unbounded += measured.unbounded;
+        if let Some(element) = &measured.worst
+            && self.worst.as_ref().is_none_or(|held| element.ratio > held.element.ratio)
+        {
+            self.worst = Some(ExtremeElement {
+                case: case.to_owned(),
+                headroom: 1.0 - element.ratio,
+                element: element.clone(),
+            });
+        }
+    }
+}

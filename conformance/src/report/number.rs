@@ -1,0 +1,87 @@
+//! Numbers in reports: JSON has no infinities and no NaN, and people want few digits.
+
+use serde::Serializer;
+
+/// A finite number as a JSON number, others as the strings `"NaN"`, `"inf"` and `"-inf"`.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if value.is_finite() {
+        serializer.serialize_f64(*value)
+    } else {
+        serializer.serialize_str(&show(*value))
+    }
+}
+
+/// As [`serialize`], and `null` for no number.
+///
+/// # Errors
+/// The serializer's.
+#[allow(clippy::ref_option)] // the signature that serde asks for
+pub fn serialize_option<S: Serializer>(
+    value: &Option<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serialize(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// The shortest decimal number that reads back as `value`, in scientific notation where it is very
+/// large or small.
+#[must_use]
+pub fn show(value: f64) -> String {
+    /// Magnitudes written without an exponent.
+    const PLAIN: std::ops::Range<f64> = 1e-4..1e7;
+    if value == 0.0 || !value.is_finite() || PLAIN.contains(&value.abs()) {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
+}
+
+/// A number that is itself an estimate, in three significant digits.
+#[must_use]
+pub fn show_rough(value: f64) -> String {
+    /// Magnitudes written without an exponent.
+    const PLAIN: std::ops::Range<f64> = 1e-2..1e4;
+    if value == 0.0 || !value.is_finite() {
+        value.to_string()
+    } else if PLAIN.contains(&value.abs()) {
+        let digits = (2 - value.abs().log10().floor() as i32).max(0) as usize;
+        format!("{value:.digits$}")
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_shown_reads_back(value in any::<f64>()) {
+            prop_assert_eq!(show(value).parse::<f64>().unwrap().to_bits(), value.to_bits());
+        }
+    }
+
+    #[test]
+    fn rough_numbers_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.123_45, "0.123"),
+            (12.345, "12.3"),
+            (123.45, "123"),
+            (1234.5, "1234"),
+            (1.2345e-7, "1.23e-7"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(show_rough(value), text);
+        }
+    }
+}

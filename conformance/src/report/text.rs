@@ -1,0 +1,203 @@
+//! The report as text, for people.
+//!
+//! Text is styled throughout; whoever owns the stream strips the styles where it is no terminal.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use flashproof_spec::clause;
+
+use super::model::{CaseReport, Extreme, Outcome, Report, Run, Suspect};
+use super::number::{show, show_rough};
+use crate::verdict::{Quantity, Verdict, Violation, Want};
+
+/// Failing cases that are shown in full.
+const SHOWN: usize = 5;
+/// Faults that are shown of those that would explain a case, or a run.
+const SUSPECTS: usize = 3;
+
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const DOUBTFUL: Style = AnsiColor::Yellow.on_default().bold();
+const CLAUSE: Style = AnsiColor::Cyan.on_default();
+const STRONG: Style = Style::new().bold();
+
+/// Writes failing cases, then the summary.
+///
+/// # Errors
+/// Those of the sink.
+pub fn write(report: &Report, sink: &mut impl Write) -> io::Result<()> {
+    let failing: Vec<_> = report.cases.iter().filter(|it| it.verdict.is_failure()).collect();
+    for case in failing.iter().take(SHOWN) {
+        write_failure(case, sink)?;
+        writeln!(sink)?;
+    }
+    if failing.len() > SHOWN {
+        let more = failing.len() - SHOWN;
+        writeln!(sink, "and {more} more that did not pass; --json lists every one\n")?;
+    }
+    write_summary(report, sink)
+}
+
+/// Writes all there is to know of one failing case.
+///
+/// # Errors
+/// Those of the sink.
+pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()> {
+    let style = style_of(case.verdict);
+    let verdict = case.verdict.name();
+    writeln!(sink, "{style}{verdict}{style:#}  {STRONG}{}{STRONG:#}", case.name)?;
+    if let Some(no_answer) = &case.no_answer {
+        writeln!(sink, "  {}", no_answer.reason)?;
+        if let Some(clause) = no_answer.clause {
+            write_clause(clause, "  ", sink)?;
+        }
+    }
+    for violation in &case.violations {
+        write_violation(case, violation, sink)?;
+    }
+    if case.verdict == Verdict::NoBound {
+        let none = case.output.unbounded + case.lse.as_ref().map_or(0, |lse| lse.unbounded);
+        writeln!(sink, "  the declared profile admits any error in {}", count("element", none))?;
+    }
+    for finding in case.diagnosis.iter().take(SUSPECTS) {
+        writeln!(
+            sink,
+            "  {STRONG}looks like{STRONG:#} {}: {}",
+            finding.fault, finding.explanation
+        )?;
+        write_clause(finding.clause, "             ", sink)?;
+    }
+    if case.source.is_empty() {
+        writeln!(sink, "  why        {}", case.why)?;
+    } else {
+        writeln!(sink, "  reported   {}: {}", case.source.join(", "), case.why)?;
+    }
+    writeln!(sink, "  reproduce  {}", case.reproduce)
+}
+
+fn write_clause(id: &str, indent: &str, sink: &mut impl Write) -> io::Result<()> {
+    let title = clause::find(id).map_or("", |clause| clause.title);
+    writeln!(sink, "{indent}{CLAUSE}{id}{CLAUSE:#}  {title}")
+}
+
+fn write_violation(
+    case: &CaseReport,
+    violation: &Violation,
+    sink: &mut impl Write,
+) -> io::Result<()> {
+    let Violation { clause, quantity, elements, worst } = violation;
+    let of = match (quantity, &case.lse) {
+        (Quantity::Lse, Some(lse)) => lse.elements,
+        _ => case.output.elements,
+    };
+    write_clause(clause, "  ", sink)?;
+    writeln!(sink, "    {elements} of {of} {quantity} elements, the worst at {}", worst.location)?;
+    let (got, want) = (show(worst.got), worst.want);
+    if let (Some(error), Some(bound)) = (worst.error, worst.bound) {
+        let (error, bound) = (show_rough(error), show_rough(bound));
+        let ratio = show_rough(worst.ratio);
+        return writeln!(
+            sink,
+            "    got {got}, want {want}: error {error}, bound {bound}, ratio {ratio}"
+        );
+    }
+    let how = match want {
+        Want::Number(_) => "",
+        Want::Unchanged(_) => ", bit for bit",
+        _ => ", exactly",
+    };
+    writeln!(sink, "    got {got}, want {want}{how}")
+}
+
+/// Writes the outcome in a few lines.
+///
+/// # Errors
+/// Those of the sink.
+pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
+    let summary = &report.summary;
+    write!(sink, "{STRONG}{}{STRONG:#}", report.subject.name)?;
+    write_run(&report.run, sink)?;
+    for (n, verdict) in Verdict::ALL.into_iter().filter(|it| summary.count(*it) > 0).enumerate() {
+        let (style, count) = (style_of(verdict), summary.count(verdict));
+        let lead = if n == 0 { "  " } else { ", " };
+        write!(sink, "{lead}{style}{count} {}{style:#}", verdict.name())?;
+    }
+    writeln!(sink)?;
+    write_extreme("output", &summary.output, sink)?;
+    write_extreme("LSE", &summary.lse, sink)?;
+    let failed = summary.count(Verdict::Fail);
+    for suspect in summary.suspects.iter().take(SUSPECTS) {
+        let Suspect { fault, clause, cases } = suspect;
+        writeln!(
+            sink,
+            "  looks like {STRONG}{fault}{STRONG:#} in {cases} of {failed} failing cases"
+        )?;
+        write_clause(clause, "          ", sink)?;
+    }
+    if summary.lse_not_offered > 0 {
+        let cases = count("case", summary.lse_not_offered);
+        writeln!(sink, "  LSE     not offered in {cases}: the sharpest check was not made")?;
+    }
+    for (format, reason) in &report.subject.formats_refused {
+        writeln!(sink, "  {format} was not run: {reason}")?;
+    }
+    for (reason, cases) in &summary.unsupported {
+        writeln!(sink, "  {} not counted as passed: {reason}", count("case", *cases))?;
+    }
+    if summary.outcome() == Outcome::NothingChecked {
+        writeln!(sink, "  {BAD}nothing was checked{BAD:#}")?;
+    }
+    Ok(())
+}
+
+fn write_run(run: &Run, sink: &mut impl Write) -> io::Result<()> {
+    match run {
+        Run::Check { suite, seed, only } if only.is_empty() => {
+            writeln!(sink, ", suite {suite}, seed {seed}")
+        }
+        Run::Check { suite, seed, only } => {
+            writeln!(sink, ", suite {suite}, cases {}, seed {seed}", only.join(" "))
+        }
+        Run::Judge { inputs, rows } => {
+            write!(sink, " on {inputs}, {} of {} rows", rows.judged, rows.of)?;
+            match rows.sample_seed {
+                None => writeln!(sink),
+                Some(seed) => writeln!(sink, ", sampled with seed {seed}"),
+            }
+        }
+    }
+}
+
+fn write_extreme(quantity: &str, extreme: &Extreme, sink: &mut impl Write) -> io::Result<()> {
+    if extreme.elements == 0 {
+        return Ok(());
+    }
+    write!(sink, "  {quantity:7} {}", count("element", extreme.elements))?;
+    for (count, what) in [(extreme.wrong, "wrong"), (extreme.unbounded, "without a bound")] {
+        if count > 0 {
+            write!(sink, ", {count} {what}")?;
+        }
+    }
+    match &extreme.worst {
+        None => writeln!(sink),
+        Some(worst) => {
+            let (ratio, headroom) = (show_rough(worst.element.ratio), show_rough(worst.headroom));
+            writeln!(sink, ", worst ratio {ratio} (headroom {headroom})")?;
+            writeln!(sink, "          in {}, {}", worst.case, worst.element.location)
+        }
+    }
+}
+
+/// A number of things, in the plural where it is not one.
+fn count(thing: &str, number: usize) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
+const fn style_of(verdict: Verdict) -> Style {
+    match verdict {
+        Verdict::Pass => GOOD,
+        Verdict::NoBound | Verdict::Unsupported => DOUBTFUL,
+        _ => BAD,
+    }
+}

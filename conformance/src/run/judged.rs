@@ -1,0 +1,181 @@
+//! From a tally to a verdict and a report.
+
+use std::f64::consts::LN_2;
+
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
+use flashproof_spec::tensor::{Outputs, Tensor};
+
+use crate::adapter::{Failure, LseBase};
+use crate::case::Case;
+use crate::diagnosis::{self, Evidence, Finding};
+use crate::report::{CaseReport, NoAnswer};
+use crate::suite::Suite;
+use crate::verdict::{Answer, Tally, Verdict};
+
+/// A verdict and what it rests on.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why there is no answer, where there is none.
+    pub no_answer: Option<NoAnswer>,
+    /// The elements compared.
+    pub tally: Tally,
+    /// Whether the kernel gave an LSE.
+    pub has_lse: bool,
+    /// Faults that explain the wrong rows.
+    pub findings: Vec<Finding>,
+}
+
+impl Judged {
+    /// The verdict on a kernel that gave no answer; `None` where that is not the kernel's fault.
+    #[must_use]
+    pub fn without_answer(failure: &Failure) -> Option<Self> {
+        let clause = match failure {
+            Failure::InputChanged(_) => Some("FAS:fwd.input.unchanged"),
+            _ => None,
+        };
+        Some(Self {
+            verdict: Verdict::of_failure(failure)?,
+            no_answer: Some(NoAnswer { reason: failure.to_string(), clause }),
+            tally: Tally::default(),
+            has_lse: false,
+            findings: Vec::new(),
+        })
+    }
+
+    /// The verdict on a tally of the answer's rows, with a diagnosis where it fails.
+    #[must_use]
+    pub fn of_tally(tally: Tally, answer: &Answer<'_>) -> Self {
+        let findings = if tally.failing.is_empty() { Vec::new() } else { findings(&tally, answer) };
+        Self {
+            verdict: verdict(&tally),
+            no_answer: None,
+            has_lse: answer.outputs.lse.is_some(),
+            findings,
+            tally,
+        }
+    }
+
+    /// The same with the comparison of a poisoned run added.
+    #[must_use]
+    pub(super) fn with_poisoned(self, poisoned: Tally) -> Self {
+        let tally = self.tally.merged(poisoned);
+        Self { verdict: verdict(&tally), tally, ..self }
+    }
+
+    /// The report on a case.
+    #[must_use]
+    pub fn report(self, about: About) -> CaseReport {
+        let Tally { output, lse, violations, .. } = self.tally;
+        let About { name, problem, why, source, clauses, reproduce } = about;
+        CaseReport {
+            name,
+            verdict: self.verdict,
+            no_answer: self.no_answer,
+            problem,
+            why,
+            source,
+            clauses,
+            output,
+            lse: self.has_lse.then_some(lse),
+            violations,
+            diagnosis: self.findings,
+            reproduce,
+        }
+    }
+}
+
+/// What a report says of a case whatever it comes to.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The case's name.
+    pub name: String,
+    /// What was computed.
+    pub problem: Problem,
+    /// What the case is for.
+    pub why: String,
+    /// Public reports of the fault that it reproduces.
+    pub source: Vec<String>,
+    /// Clauses that it puts to the test, besides the bounds.
+    pub clauses: Vec<&'static str>,
+    /// The command that runs it alone.
+    pub reproduce: String,
+}
+
+impl About {
+    /// A case of a suite, put to `subject`.
+    #[must_use]
+    pub fn case(case: &Case, suite: Suite, subject: &str) -> Self {
+        Self {
+            name: case.name.clone(),
+            problem: case.problem.clone(),
+            why: case.why.clone(),
+            source: case.source.clone(),
+            clauses: case.clauses(),
+            reproduce: reproduce(subject, suite, case),
+        }
+    }
+}
+
+/// The command that runs one case of a suite alone.
+fn reproduce(subject: &str, suite: Suite, case: &Case) -> String {
+    let suite = if suite == Suite::default() { String::new() } else { format!(" --suite {suite}") };
+    format!("flashproof check {} --case {}{suite} --seed {}", quoted(subject), case.name, case.seed)
+}
+
+/// The word as a shell reads it back.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=:,./@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn verdict(tally: &Tally) -> Verdict {
+    if tally.output.wrong + tally.lse.wrong > 0 {
+        Verdict::Fail
+    } else if tally.output.unbounded + tally.lse.unbounded > 0 {
+        Verdict::NoBound
+    } else {
+        Verdict::Pass
+    }
+}
+
+fn findings(tally: &Tally, answer: &Answer<'_>) -> Vec<Finding> {
+    let in_nats = match answer.choices.lse_base {
+        LseBase::Natural => None,
+        LseBase::Two => Some(Outputs {
+            output: answer.outputs.output.clone(),
+            lse: answer.outputs.lse.as_ref().map(to_nats),
+        }),
+    };
+    diagnosis::diagnose(&Evidence {
+        problem: answer.problem,
+        profile: answer.profile,
+        inputs: answer.inputs,
+        outputs: in_nats.as_ref().unwrap_or(answer.outputs),
+        failing: &tally.failing,
+    })
+}
+
+fn to_nats(lse: &Tensor) -> Tensor {
+    Tensor::rounded(Format::F64, &lse.values().mapv(|value| value * LN_2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_the_shell() {
+        assert_eq!(quoted("builtin:tiled"), "builtin:tiled");
+        assert_eq!(quoted("exec:python3 worker.py"), "'exec:python3 worker.py'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

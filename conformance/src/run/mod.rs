@@ -1,0 +1,87 @@
+//! Putting a kernel through cases.
+
+mod answered;
+mod judged;
+
+use std::collections::BTreeMap;
+
+use flashproof_oracle::error::OracleError;
+use rayon::prelude::*;
+
+use answered::Answered;
+
+use crate::adapter::Subject;
+use crate::case::Case;
+use crate::inputs::Misfit;
+use crate::report::CaseReport;
+use crate::suite::Suite;
+
+pub use judged::{About, Judged, quoted};
+
+/// A case that could not be put to the kernel, for a reason that is not the kernel's.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // each variant's message is its documentation
+pub enum RunError {
+    #[error("case {case}: {source}")]
+    Inputs { case: String, source: Misfit },
+    #[error("case {case}: {source}")]
+    Oracle { case: String, source: OracleError },
+    #[error("case {case}: {reason}")]
+    Environment { case: String, reason: String },
+}
+
+/// Elements of answers that are held while they are judged together: at 8 bytes each, and inputs and
+/// poisoned runs of the same order beside them, some tens of megabytes.
+const ELEMENTS_HELD: usize = 1 << 20;
+
+/// Runs cases of the suite in order and judges each; `progress` is told of each case when it is judged.
+///
+/// The kernel runs one case at a time, alone, so that its time limit is its own. Then the cases so
+/// far are judged in parallel.
+///
+/// # Errors
+/// [`RunError`] where a case could not be put to the kernel or to the oracle. What the kernel does
+/// wrong is a verdict, not an error.
+pub fn run(
+    subject: &mut dyn Subject,
+    suite: Suite,
+    cases: &[Case],
+    mut progress: impl FnMut(&CaseReport),
+) -> Result<Vec<CaseReport>, RunError> {
+    let mut profiles = BTreeMap::new();
+    let mut reports = Vec::with_capacity(cases.len());
+    let mut rest = cases;
+    while !rest.is_empty() {
+        let (batch, after) = rest.split_at(batch_len(rest));
+        let answered = batch
+            .iter()
+            .map(|case| Answered::ask(subject, case, &mut profiles))
+            .collect::<Result<Vec<_>, _>>()?;
+        let judged =
+            answered.into_par_iter().map(Answered::judge).collect::<Result<Vec<_>, _>>()?;
+        for (case, judged) in batch.iter().zip(judged) {
+            let report = judged.report(About::case(case, suite, subject.name()));
+            progress(&report);
+            reports.push(report);
+        }
+        rest = after;
+    }
+    Ok(reports)
+}
+
+/// How many of the first cases to hold at once; at least one.
+fn batch_len(cases: &[Case]) -> usize {
+    let mut held = 0;
+    let fits = |case: &&Case| {
+        let problem = &case.problem;
+        let shapes = [
+            problem.query_shape(),
+            problem.key_shape(),
+            problem.value_shape(),
+            problem.output_shape(),
+        ];
+        held += shapes.iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>();
+        held <= ELEMENTS_HELD
+    };
+    cases.iter().take_while(fits).count().max(1)
+}

@@ -1,0 +1,75 @@
+//! Suites: the cases that a kernel is put through.
+
+mod grid;
+pub mod pairwise;
+mod reported;
+
+use std::fmt;
+
+use flashproof_spec::format::Format;
+use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
+
+use crate::case::Case;
+
+/// How thorough a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Suite {
+    /// Every pair of conditions at small extents, and every reported fault: well under a minute.
+    #[default]
+    Quick,
+    /// The same at more and larger extents: a few minutes.
+    Full,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        })
+    }
+}
+
+/// The seed of a run that names none.
+pub const DEFAULT_SEED: u64 = 1;
+
+/// The suite's cases for the given formats, in the order that they run.
+///
+/// Names are unique. Combinations that a format cannot hold are left out, so formats differ a
+/// little in their cases.
+#[must_use]
+pub fn cases(suite: Suite, formats: &[Format], seed: u64) -> Vec<Case> {
+    let everywhere = [reported::cases(seed), grid::cases(suite, seed)].concat();
+    formats
+        .iter()
+        .flat_map(|&format| everywhere.iter().filter_map(move |case| in_format(case, format)))
+        .collect()
+}
+
+/// The same case in another format, unless that format cannot hold it.
+fn in_format(case: &Case, format: Format) -> Option<Case> {
+    let mut case = case.clone();
+    let rest = case.name.split_once('/').map_or("", |(_, rest)| rest);
+    case.name = format!("{format}/{rest}");
+    case.problem.format = format;
+    case.family.fits(&case.problem).is_ok().then_some(case)
+}
+
+/// Those cases whose name matches one of the patterns, in which `*` stands for any text and `?`
+/// for any character; all of them without a pattern.
+#[must_use]
+pub fn matching(cases: Vec<Case>, patterns: &[String]) -> Vec<Case> {
+    if patterns.is_empty() {
+        return cases;
+    }
+    let wanted = |case: &Case| patterns.iter().any(|pattern| is_match(case, pattern));
+    cases.into_iter().filter(wanted).collect()
+}
+
+/// Whether the case's name matches the pattern.
+#[must_use]
+pub fn is_match(case: &Case, pattern: &str) -> bool {
+    WildMatch::new(pattern).matches(&case.name)
+}

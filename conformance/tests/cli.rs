@@ -1,0 +1,188 @@
+//! The program: what it prints, where, and with which exit status.
+
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn flashproof(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flashproof")).args(arguments).output().unwrap()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("an exit status")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs the program, expects it to refuse, and gives the reason.
+fn refused(arguments: &[&str]) -> String {
+    let output = flashproof(arguments);
+    assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "", "{arguments:?}");
+    stderr(&output)
+}
+
+const ONE_CASE: [&str; 4] =
+    ["check", "builtin:tiled", "--case", "bf16/reported/11-unequal-lengths"];
+
+#[test]
+fn without_arguments_it_shows_help() {
+    let output = flashproof(&[]);
+    assert_eq!(status(&output), 2);
+    for command in ["check", "judge", "kernels", "cases", "spec"] {
+        assert!(stderr(&output).contains(command));
+    }
+}
+
+#[test]
+fn a_passing_kernel_exits_with_0_and_says_what_was_compared() {
+    let output = flashproof(&ONE_CASE);
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+    let text = stdout(&output);
+    for part in ["builtin:tiled", "1 pass", "48 elements", "worst ratio", "headroom"] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours in a pipe");
+}
+
+#[test]
+fn every_kernel_listed_can_be_checked() {
+    let listed = stdout(&flashproof(&["kernels"]));
+    let names: Vec<_> = listed.lines().filter(|line| line.starts_with("builtin:")).collect();
+    assert!(names.len() >= 2, "{listed}");
+    for line in names {
+        let name = line.split_whitespace().next().unwrap();
+        let output = flashproof(&["check", name, "--case", "*/reported/11-*"]);
+        assert_eq!(status(&output), 0, "{name}");
+        assert!(stdout(&output).contains("4 pass"), "{name}");
+    }
+}
+
+#[test]
+fn the_json_report_goes_where_it_is_sent() {
+    let to_stdout = flashproof(&[&ONE_CASE[..], &["--json", "-"]].concat());
+    assert_eq!(status(&to_stdout), 0);
+    let report: Value = serde_json::from_str(&stdout(&to_stdout)).unwrap();
+    assert_eq!(report["summary"]["verdicts"]["pass"], 1);
+    assert!(stderr(&to_stdout).contains("1 pass"));
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let to_file = flashproof(&[&ONE_CASE[..], &["--json", file.to_str().unwrap()]].concat());
+    assert!(stdout(&to_file).contains("1 pass"));
+    // The same run, the same bytes.
+    assert_eq!(std::fs::read(&file).unwrap(), to_stdout.stdout);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn the_seed_changes_the_inputs_and_is_repeatable() {
+    let with_seed = |seed: &str| {
+        stdout(&flashproof(&[&ONE_CASE[..], &["--json", "-", "--seed", seed]].concat()))
+    };
+    assert_eq!(with_seed("5"), with_seed("5"));
+    let worst = |json: &str| {
+        let report: Value = serde_json::from_str(json).unwrap();
+        report["summary"]["output"]["worst"]["got"].clone()
+    };
+    assert_ne!(worst(&with_seed("5")), worst(&with_seed("6")));
+}
+
+#[test]
+fn cases_are_listed_with_their_reasons() {
+    let all = stdout(&flashproof(&["cases"]));
+    assert!(all.lines().count() > 100);
+    let fused = stdout(&flashproof(&["cases", "--bug", "31", "--long"]));
+    for part in ["bf16/reported/31-", "pytorch#121558", "all-133120", "FAS:fwd.score.scale"] {
+        assert!(fused.contains(part), "no '{part}' in {fused}");
+    }
+    let by_report = stdout(&flashproof(&["cases", "--bug", "pytorch#121558", "--long"]));
+    assert_eq!(fused, by_report);
+    let bf16 = stdout(&flashproof(&["cases", "--format", "bf16"]));
+    assert!(bf16.lines().all(|line| line.starts_with("bf16/")));
+    assert_eq!(bf16, stdout(&flashproof(&["cases", "--format", "bf16,bf16"])));
+}
+
+#[test]
+fn clauses_are_listed_shown_and_cited() {
+    let all = stdout(&flashproof(&["spec"]));
+    assert!(all.contains("FAS:fwd.online.rescale"));
+    let one = stdout(&flashproof(&["spec", "FAS:fwd.online.rescale"]));
+    for part in ["normative", "Equation", "Rationale", "Checked by"] {
+        assert!(one.contains(part), "no '{part}' in {one}");
+    }
+    let bibtex = stdout(&flashproof(&["spec", "FAS:fwd.online.rescale", "--cite", "bibtex"]));
+    assert!(bibtex.starts_with("@misc{"), "{bibtex}");
+    let text = stdout(&flashproof(&["spec", "FAS:fwd.online.rescale", "--cite", "text"]));
+    assert!(text.starts_with("FAS:fwd.online.rescale, "), "{text}");
+}
+
+#[test]
+fn what_is_unknown_is_named_with_what_was_expected() {
+    let reason = refused(&["spec", "FAS:fwd.online.rescal"]);
+    assert!(reason.contains("'FAS:fwd.online.rescal'"), "{reason}");
+    assert!(reason.contains("did you mean FAS:fwd.online.rescale"), "{reason}");
+    for (arguments, parts) in [
+        (&["check", "builtin:titled"][..], &["'titled'", "expected naive"][..]),
+        (&["check", "tiled"], &["'tiled'", "builtin:NAME"]),
+        (&["check", "builtin:tiled", "--format", "f31"], &["f31", "bf16"]),
+        (&["check", "builtin:tiled", "--suite", "quik"], &["quik", "quick"]),
+        (&["check", "builtin:tiled", "--case", "f32/nothing"], &["'f32/nothing'", "quick"]),
+        (&["check", "builtin:tiled", "--seed", "-1"], &["-1"]),
+        (&["check", "builtin:tiled", "--time-limit", "0"], &["0", "positive"]),
+        (&["check", "exec:/nonexistent/worker"], &["/nonexistent/worker"]),
+        (&["cases", "--bug", "9999"], &["'9999'", "#"]),
+        (&["judge", "/nonexistent.safetensors"], &["/nonexistent.safetensors"]),
+        (&["spec", "--cite", "text"], &["CLAUSE"]),
+        (&["nothing"], &["nothing"]),
+    ] {
+        let reason = refused(arguments);
+        for part in parts {
+            assert!(reason.contains(part), "{arguments:?}: no '{part}' in {reason}");
+        }
+    }
+}
+
+#[test]
+fn a_report_that_can_not_be_written_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("missing/report.json");
+    let output = flashproof(&[&ONE_CASE[..], &["--json", file.to_str().unwrap()]].concat());
+    assert_eq!(status(&output), 2);
+    assert!(stderr(&output).contains("missing/report.json"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flashproof"))
+        .args(["cases", "--suite", "full", "--long"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// No words make it panic, whatever they are: a panic exits with 101.
+    #[test]
+    fn any_words_are_understood_or_refused(words in prop::collection::vec("[ -~]{0,16}", 0..4)) {
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let output = flashproof(&[&["cases"], &words[..]].concat());
+        prop_assert!(matches!(status(&output), 0 | 2), "{:?}", words);
+    }
+}

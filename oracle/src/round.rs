@@ -49,7 +49,9 @@ pub fn decide(enclosure: &Enclosure, format: Format) -> Decision {
     let below = nearest_unbounded(enclosure.lo(), format);
     let above = nearest_unbounded(enclosure.hi(), format);
     let value = finish(&below, format);
-    if below == above || value.to_bits() == finish(&above, format).to_bits() {
+    // Past both of its largest values, a format without infinity has one NaN.
+    let same_side = below.is_sign_negative() == above.is_sign_negative();
+    if below == above || (same_side && value.to_bits() == finish(&above, format).to_bits()) {
         return Decision::Value(value);
     }
     if are_neighbours(&below, &above, format) {
@@ -124,4 +126,23 @@ fn are_neighbours(below: &Float, above: &Float, format: Format) -> bool {
     }
     let spacing = Float::with_val(VALUE_BITS, 1) << quantum(inner, format);
     Float::with_val(VALUE_BITS, &*inner.as_abs() + spacing) == *outer.as_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enclosure_that_overflows_at_both_ends_says_nothing() {
+        for format in Format::ALL {
+            let beyond: Float = Float::with_val(VALUE_BITS, format.max_finite()) << 2;
+            let across = Enclosure::new(-beyond.clone(), beyond.clone());
+            assert_eq!(decide(&across, format), Decision::Open, "{format}");
+            let further: Float = beyond.clone() << 1;
+            let Decision::Value(value) = decide(&Enclosure::new(beyond, further), format) else {
+                panic!("{format} is exceeded by every number of the enclosure");
+            };
+            assert!(!value.is_finite());
+        }
+    }
 }

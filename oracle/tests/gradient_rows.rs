@@ -161,3 +161,31 @@ fn problems_inputs_and_outputs_are_checked() {
     assert_eq!(ask(&without, LseKnowledge::Measured).unwrap_err(), OracleError::NoLse);
     assert!(ask(&without, LseKnowledge::Within(1.0)).unwrap().is_some());
 }
+
+#[test]
+fn no_keys_and_no_queries_are_problems_too() {
+    for (query_len, key_len) in [(2, 0), (0, 2), (0, 0)] {
+        let problem = Problem { query_len, key_len, ..Problem::new(Format::F32, 1, 1, 3) };
+        let case = GradientCase {
+            inputs: normal_inputs(&problem, SEED),
+            cotangents: normal_cotangents(&problem, Format::F32, SEED),
+            lse_format: Format::F32,
+            problem,
+        };
+        let backward = case.backward();
+        let outputs = zero_outputs(&case.problem, Format::F32);
+        let rows = all_rows(&case.problem);
+        for row in backward.query_gradient_rows(&rows, || ()).unwrap() {
+            assert!(row.query.iter().all(|entry| entry.magnitude_hi() == 0.0));
+            let request =
+                ConditionRequest { index: row.index, lse: LseKnowledge::Measured, keys: None };
+            assert_eq!(backward.condition(&outputs, request).unwrap(), None);
+        }
+        let keys = all_keys(&case.problem);
+        for row in backward.key_gradient_rows(&keys, || ()).unwrap() {
+            assert!(row.key.iter().chain(&row.value).all(|entry| entry.magnitude_hi() == 0.0));
+            assert_eq!(row.contributors, []);
+        }
+        assert_eq!((rows.len(), keys.len()), (query_len, key_len));
+    }
+}

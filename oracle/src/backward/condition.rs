@@ -22,7 +22,8 @@ use crate::scale::dyadic;
 pub enum LseKnowledge {
     /// The kernel gives it, in natural logarithm, and its error is measured.
     Measured,
-    /// The kernel keeps it to itself, and this bounds its error: the row's forward bound.
+    /// The kernel keeps it to itself, and this bounds its error: the row's forward bound, passed on as
+    /// it is.
     Within(f64),
 }
 

@@ -230,6 +230,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::attention_gradient",
         checked_by: &[
+            "oracle/tests/gradient_closed_forms.rs::rows_and_keys_without_terms_have_exactly_no_gradient",
             "spec/tests/gradient_identities.rs::rows_without_visible_keys_bring_nothing",
             "spec/tests/gradient_masked.rs::invisible_data_has_no_influence",
         ],
@@ -329,6 +330,24 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_identities.rs::every_input_entry_has_a_gradient",
             "spec/tests/gradient_identities.rs::keys_that_no_query_sees_have_zero_gradients",
         ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bwd.special.unspecified",
+        status: Status::Normative,
+        title: "Gradients through infinities and NaN are not specified",
+        statement: "Where a query row has a visible key, value, query entry or upstream gradient \
+            that is infinite or NaN, or a score that is, this version specifies neither the row's \
+            query gradient nor the gradients of the keys and values that the row sees. All other \
+            gradients are what they would be without that row's data.",
+        equation: "",
+        rationale: "The recurrences of kernels part on such rows, as 0 * inf and inf - inf arise at \
+            different places, and no use depends on the outcome. That the damage stays where it \
+            was done is another matter: it is what keeps one bad sequence from ruining a batch.",
+        references: &["pytorch#101967 and pytorch#141128 (NaN that spread, and NaN that was lost)"],
+        executable: "",
+        checked_by: &["oracle/tests/gradient_special_values.rs::\
+            what_a_spoiled_entry_reaches_is_unspecified_and_nothing_else"],
         proof: None,
     },
     Clause {

@@ -1,4 +1,4 @@
-//! `check --suite quick` on a built-in kernel: what a newcomer waits for first. The budget is 30 s on
+//! `check --suite quick` on a built-in kernel, both passes: what a newcomer waits for first. The budget is 30 s on
 //! two cores.
 
 use flashproof_conformance::adapter::builtin::Builtin;

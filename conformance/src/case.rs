@@ -5,25 +5,29 @@ use std::fmt::Write as _;
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Rule, Site};
 use flashproof_spec::problem::{Problem, Scale};
-use flashproof_spec::tensor::Inputs;
+use flashproof_spec::tensor::{Cotangents, Inputs};
 use sha2::{Digest, Sha256};
 
 use crate::inputs::poison::Poison;
-use crate::inputs::{self, Family, Misfit, Scores, Values};
+use crate::inputs::{self, Family, Misfit, Scores, Upstream, Values, upstream};
 
 /// A problem, how its inputs are drawn, and why it is worth running.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// `FORMAT/MASK/SHAPE/FAMILY`, or `FORMAT/reported/FAULT` for a case that reproduces a fault
-    /// reported in public; a poisoned one ends in the kind of poison. Contains no blank.
+    /// reported in public. A poisoned case has the kind of poison appended, and one of the backward
+    /// pass, last, the kind of its upstream gradients. Contains no blank.
     pub name: String,
     /// What is computed.
     pub problem: Problem,
     /// How the inputs are drawn.
     pub family: Family,
     /// Where given, the case runs the kernel on clean and on poisoned inputs, and compares the two
-    /// bit for bit, instead of comparing the clean run with the exact answer.
+    /// bit for bit, instead of comparing the clean run with the exact answer. A case of the backward
+    /// pass has the poisoned run alone, which is compared with the exact answer.
     pub poison: Option<Poison>,
+    /// Where given, the case is one of the backward pass, from these upstream gradients.
+    pub upstream: Option<Upstream>,
     /// The seed of the run; the inputs' own seed is [`Case::input_seed`].
     pub seed: u64,
     /// What the case is for.
@@ -48,11 +52,21 @@ impl Case {
             problem,
             family,
             poison,
+            upstream: None,
             seed,
             why: family.purpose(),
             source: Vec::new(),
             bug: None,
         }
+    }
+
+    /// The case of the backward pass on such inputs.
+    #[must_use]
+    pub fn with_upstream(mut self, upstream: Upstream) -> Self {
+        let _ = write!(self.name, "/{}", upstream.name());
+        self.why = format!("{} {}", self.why, upstream.purpose());
+        self.upstream = Some(upstream);
+        self
     }
 
     /// The seed of the inputs: a hash of the run's seed and the case's name, so that no two cases
@@ -71,6 +85,14 @@ impl Case {
         inputs::generate(&self.problem, self.family, self.input_seed())
     }
 
+    /// The case's upstream gradients, where it is one of the backward pass; that of the LSE in
+    /// `lse_format`.
+    #[must_use]
+    pub fn cotangents(&self, lse_format: Format) -> Option<Cotangents> {
+        let draw = |it| upstream::cotangents(&self.problem, it, lse_format, self.input_seed());
+        self.upstream.map(draw)
+    }
+
     /// Whether the case reproduces the fault of that number, or the one reported as `project#issue`.
     #[must_use]
     pub fn reproduces(&self, fault: &str) -> bool {
@@ -86,6 +108,9 @@ impl Case {
             clauses.push("FAS:fwd.special.invisible");
         }
         clauses.extend(family_clause(self.family));
+        if let Some(upstream) = self.upstream {
+            clauses.extend(gradient_clauses(&self.problem, upstream.has_lse()));
+        }
         clauses
     }
 }
@@ -105,6 +130,30 @@ pub fn problem_clauses(problem: &Problem) -> Vec<&'static str> {
     }
     if has_empty_rows(problem) {
         clauses.push("FAS:fwd.softmax.empty-row");
+    }
+    clauses
+}
+
+/// The clauses that a backward pass of the problem puts to the test, besides the bounds.
+#[must_use]
+pub fn gradient_clauses(problem: &Problem, has_lse_gradient: bool) -> Vec<&'static str> {
+    let mut clauses = vec![
+        "FAS:bwd.probability.recompute",
+        "FAS:bwd.delta.rowsum",
+        "FAS:bwd.score.gradient",
+        "FAS:bwd.query.gradient",
+        "FAS:bwd.query.scale",
+        "FAS:bwd.key.scale",
+        "FAS:bwd.value.gradient",
+        "FAS:bwd.output.written",
+    ];
+    for (put_to_the_test, clause) in [
+        (has_lse_gradient, "FAS:bwd.lse.gradient"),
+        (!problem.mask.rules.is_empty(), "FAS:bwd.probability.mask"),
+        (problem.key_heads < problem.query_heads, "FAS:bwd.head.group-sum"),
+        (has_empty_rows(problem), "FAS:bwd.empty-row.zero"),
+    ] {
+        clauses.extend(put_to_the_test.then_some(clause));
     }
     clauses
 }

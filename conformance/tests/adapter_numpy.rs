@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use adapter_support::{conduct, pointed, python};
+use adapter_support::conduct::{FAULTS, GRADIENT_FAULTS, Pass};
+use adapter_support::{pointed, python};
 use flashproof_conformance::adapter::exec::protocol::Outcome;
 use flashproof_conformance::adapter::exec::{Exec, parse_answer};
 use flashproof_conformance::adapter::{Failure, Options, Subject};
@@ -49,7 +50,10 @@ fn numpy_is_exact_where_the_answer_is() {
             pointed::problem(format).mask.rules,
         ] {
             let problem = pointed::problem_with(format, rules);
-            assert_eq!(run(&mut subject, &problem), Ok(pointed::outputs(&problem)), "{problem:?}");
+            for pass in Pass::ALL {
+                let outcome = pass.run(&mut subject, &problem);
+                assert_eq!(outcome, Ok(pass.exact(&problem)), "{problem:?}");
+            }
         }
     }
 }
@@ -62,7 +66,10 @@ fn numpy_takes_extents_of_zero() {
     for (query_len, key_len) in [(0, 20), (5, 0), (0, 0)] {
         let problem = pointed::problem_with(Format::Bf16, vec![Rule::CausalBottomRight]);
         let problem = Problem { query_len, key_len, ..problem };
-        assert_eq!(run(&mut subject, &problem), Ok(pointed::outputs(&problem)), "{problem:?}");
+        for pass in Pass::ALL {
+            let outcome = pass.run(&mut subject, &problem);
+            assert_eq!(outcome, Ok(pass.exact(&problem)), "{problem:?}");
+        }
     }
 }
 
@@ -224,23 +231,46 @@ fn every_fault_of_conduct_is_told_from_the_others() {
     let test = "adapter_numpy::every_fault_of_conduct_is_told_from_the_others";
     let Some(command) = python::worker(test, "faulty.py") else { return };
     let problem = pointed::problem(Format::F32);
-    for fault in conduct::FAULTS {
+    let either = FAULTS.map(|fault| (fault, Pass::ALL));
+    let backward = GRADIENT_FAULTS.map(|fault| (fault, [Pass::Backward; 2]));
+    for (fault, passes) in either.into_iter().chain(backward) {
         let seconds = if fault.name == "hang" { 1 } else { 60 };
         let case_limit = Duration::from_secs(seconds);
         let options = Options { case_limit, ..Options::default() };
         let command = format!("{command} {}", fault.name);
         let mut subject = Exec::start(&command, &options).expect("a worker");
-        for _ in 0..2 {
-            // The second time, a worker that had to be given up is a new one.
-            let result = run(&mut subject, &problem);
-            assert!((fault.shows)(&result), "{}: {result:?}", fault.name);
+        // The second time, a worker that had to be given up is a new one.
+        for pass in passes {
+            let outcome = pass.run(&mut subject, &problem);
+            assert!((fault.shows)(&outcome), "{} {pass:?}: {outcome:?}", fault.name);
         }
     }
 }
 
+/// Lines of the functions named, with the blank ones that follow.
+fn lines_of(worker: &str, functions: &[&str]) -> usize {
+    let starts =
+        |line: &&str| functions.iter().any(|name| line.starts_with(&format!("def {name}(")));
+    let mut count = 0;
+    let mut lines = worker.lines().peekable();
+    while let Some(line) = lines.next() {
+        if starts(&line) {
+            count += 1;
+            while lines.next_if(|line| line.is_empty() || line.starts_with(' ')).is_some() {
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
 #[test]
-fn the_worker_has_fewer_than_sixty_lines() {
+fn the_worker_is_short() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("worker/numpy_worker.py");
-    let lines = std::fs::read_to_string(path).expect("the worker").lines().count();
-    assert!(lines < 60, "{lines} lines");
+    let worker = std::fs::read_to_string(path).expect("the worker");
+    let lines = worker.lines().count();
+    let backward = lines_of(&worker, &["gradients", "backward"]);
+    assert!(backward > 0 && backward < 40, "{backward} lines of the backward pass");
+    assert!(lines - backward < 60, "{} other lines", lines - backward);
+    assert!(lines < 100, "{lines} lines");
 }

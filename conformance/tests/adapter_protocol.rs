@@ -1,19 +1,17 @@
 //! The messages of the worker protocol: what is understood, and what is refused in which words.
 
-#[path = "adapter_support/property.rs"]
-mod property;
+#[path = "adapter_support/mod.rs"]
+mod adapter_support;
 
+use adapter_support::messages::{some_files, some_hello};
 use flashproof_conformance::adapter::exec::protocol::{
-    Answer, Forward, Hello, Outcome, PROTOCOL, Request,
+    Answer, Operation, Outcome, PROTOCOL, Request,
 };
 use flashproof_conformance::adapter::exec::{Declaration, HelloError, parse_answer};
 use flashproof_conformance::adapter::{AnswerError, Choices, EmptyRow, LseBase};
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
-use flashproof_spec::problem::{Problem, Scale};
 use flashproof_spec::profile::{Accumulation, LogError, Profile, Schedule};
-use property::settings;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn declare(profiles: &Value) -> Result<Declaration, HelloError> {
@@ -90,11 +88,45 @@ fn choices_are_named() {
 }
 
 #[test]
+fn operations_are_named() {
+    let declared = |operations: Value| {
+        let hello = json!({
+            "protocol": 1, "name": "", "profiles": {"f32": "dense"}, "operations": operations,
+        });
+        Declaration::parse(&hello.to_string()).map(|declaration| declaration.operations)
+    };
+    let both = [Operation::Forward, Operation::Backward].into();
+    assert_eq!(declared(json!(["backward", "forward"])), Ok(both));
+    assert_eq!(declared(json!(["backward"])), Ok([Operation::Backward].into()));
+    assert_eq!(declared(json!([])), Err(HelloError::NoOperations));
+    let error = declared(json!(["forward", "sideways"])).expect_err("no operation");
+    let text = error.to_string();
+    assert!(["sideways", "forward", "backward"].iter().all(|word| text.contains(word)), "{text}");
+    assert!(matches!(error, HelloError::NotAHello { .. }), "{text}");
+}
+
+#[test]
+fn forward_is_the_only_operation_by_default() {
+    let declaration = declare(&json!({"f32": "dense"})).expect("a declaration");
+    assert_eq!(declaration.operations, [Operation::Forward].into());
+}
+
+#[test]
+fn an_operation_is_asked_for_by_its_name() {
+    for operation in [Operation::Forward, Operation::Backward] {
+        assert_eq!(serde_json::to_value(operation).expect("JSON"), operation.name());
+        let request = Request::new(operation, some_files());
+        let request = serde_json::to_value(request).expect("JSON");
+        assert_eq!(request["op"], operation.name());
+    }
+}
+
+#[test]
 fn a_field_at_fault_is_named() {
     let format = Format::F32;
-    let error = declared(format, &json!({"base": "dense", "exp_ulp": 1})).expect_err("a hyphen");
+    let error = declared(format, &json!({"base": "dense", "exp-ulp": 1})).expect_err("a hyphen");
     let HelloError::UnknownField { field, expected, .. } = &error else { panic!("{error}") };
-    assert_eq!(field, "exp_ulp");
+    assert_eq!(field, "exp-ulp");
     assert!(expected.contains(&"exp_ulp".to_owned()), "{error}");
 
     for (field, value) in [
@@ -198,10 +230,14 @@ fn what_is_no_answer_is_quoted() {
     assert_eq!(parse_answer(other, 7), Err(AnswerError::WrongId { found: 6, expected: 7 }));
 }
 
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/PROTOCOL.md");
+    std::fs::read_to_string(path).expect("the protocol's page")
+}
+
 /// The JSON of `PROTOCOL.md`, one value a line or a block.
 fn documented() -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/PROTOCOL.md");
-    let text = std::fs::read_to_string(path).expect("the protocol's page");
+    let text = page();
     let blocks = text.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks
         .flat_map(|block| serde_json::Deserializer::from_str(block).into_iter())
@@ -220,6 +256,9 @@ fn the_documented_messages_are_understood() {
     assert_eq!(declaration.profiles[&Format::F32], Profile::dense(Format::F32));
     assert_eq!(declaration.profiles[&Format::Bf16].schedule, Schedule::Blocks(64));
 
+    let both = [Operation::Forward, Operation::Backward].into();
+    assert_eq!(declaration.operations, both);
+
     let Ok(Request::Forward(case)) = serde_json::from_value(next()) else { panic!("no case") };
     assert_eq!(case.problem.validate(), Ok(()));
     assert_eq!(case.scale, case.problem.scale_f64());
@@ -237,220 +276,50 @@ fn the_documented_messages_are_understood() {
 
 #[test]
 fn the_documented_fields_are_those_of_a_profile() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/PROTOCOL.md");
-    let text = std::fs::read_to_string(path).expect("the protocol's page");
+    let text = page();
     let profile = serde_json::to_value(Profile::standard(Format::F32)).expect("a JSON object");
     for field in profile.as_object().expect("an object").keys() {
         assert!(text.contains(&format!("| `{field}` |")), "{field} is not in PROTOCOL.md");
     }
 }
 
+/// Options are written with hyphens, as on a command line; what has an option as its value is not.
+#[test]
+fn fields_are_written_with_underscores() {
+    let mut hello = some_hello();
+    let profile = hello["profiles"]["f16"].take();
+    let files = serde_json::to_value(some_files()).expect("JSON");
+    for object in [&hello, &profile, &hello["choices"], &files, &files["problem"]] {
+        for field in object.as_object().expect("an object").keys() {
+            assert!(!field.contains('-'), "{field}");
+        }
+    }
+    let choices = Choices { lse_base: LseBase::Two, empty_row: EmptyRow::Nan };
+    let expected = json!({"lse_base": "two", "empty_row": "nan"});
+    assert_eq!(serde_json::to_value(choices).expect("JSON"), expected);
+    assert_eq!(files["problem"]["mask"][0], "causal-top-left");
+}
+
+#[test]
+fn the_fields_of_a_declaration_are_documented() {
+    let text = page();
+    for field in some_hello().as_object().expect("an object").keys() {
+        let documented = field == "protocol" || text.contains(&format!("| `{field}` |"));
+        assert!(documented, "{field} is not in PROTOCOL.md");
+    }
+}
+
 #[test]
 fn messages_survive_a_round_trip() {
-    let problem = Problem {
-        mask: Mask { rules: vec![Rule::CausalTopLeft, Rule::KeyLengths(vec![3])] },
-        scale: Scale::Value(0.1),
-        ..Problem::new(Format::Bf16, 2, 3, 4)
-    };
-    let request = Request::Forward(Forward {
-        id: u64::MAX,
-        scale: problem.scale_f64(),
-        problem,
-        inputs: "a \"b\"\n".into(),
-        outputs: "c".into(),
-    });
-    let line = serde_json::to_string(&request).expect("JSON");
-    assert!(!line.contains('\n'));
-    assert_eq!(serde_json::from_str::<Request>(&line).expect("a request"), request);
+    for request in [Request::Forward(some_files()), Request::Backward(some_files())] {
+        let line = serde_json::to_string(&request).expect("JSON");
+        assert!(!line.contains('\n'));
+        assert_eq!(serde_json::from_str::<Request>(&line).expect("a request"), request);
+    }
     for outcome in
         [Outcome::Done, Outcome::Unsupported("why".to_owned()), Outcome::Failed(String::new())]
     {
         let answer = Answer { id: 3, outcome: outcome.clone() };
         assert_eq!(parse_answer(&serde_json::to_string(&answer).expect("JSON"), 3), Ok(outcome));
-    }
-}
-
-/// JSON of the words that the messages are made of.
-fn value() -> impl Strategy<Value = Value> {
-    const WORDS: [&str; 39] = [
-        "id",
-        "ok",
-        "error",
-        "unsupported",
-        "protocol",
-        "name",
-        "profiles",
-        "choices",
-        "base",
-        "standard",
-        "dense",
-        "schedule",
-        "blocks",
-        "exp_ulp",
-        "log",
-        "absolute",
-        "ulp",
-        "f32",
-        "bf16",
-        "lse_base",
-        "two",
-        "mask",
-        "key-lengths",
-        "causal-top-left",
-        "scale",
-        "value",
-        "batch",
-        "query_heads",
-        "key_heads",
-        "query_len",
-        "key_len",
-        "head_dim",
-        "value_dim",
-        "format",
-        "score_accumulation",
-        "ieee",
-        "tensor-core",
-        "chunk",
-        "depth",
-    ];
-    let word = prop::sample::select(WORDS.as_slice());
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        prop::sample::select(vec![0, 1, 7, u64::MAX]).prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        word.clone().prop_map(Value::from),
-        any::<String>().prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 64, 8, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
-            prop::collection::btree_map(word.clone().prop_map(str::to_owned), inner, 0..8)
-                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
-        ]
-    })
-}
-
-/// A valid object with some fields replaced by anything, at any depth.
-fn disturbed(valid: Value) -> impl Strategy<Value = Value> {
-    let replaced = prop::collection::vec((any::<prop::sample::Index>(), value()), 0..3);
-    replaced.prop_map(move |changes| {
-        let mut changed = valid.clone();
-        for (at, replacement) in changes {
-            let mut pointers = Vec::new();
-            pointers_into(&changed, "", &mut pointers);
-            let pointer = &pointers[at.index(pointers.len())];
-            *changed.pointer_mut(pointer).expect("a place that was just found") = replacement;
-        }
-        changed
-    })
-}
-
-/// JSON pointers to every value within.
-fn pointers_into(value: &Value, path: &str, pointers: &mut Vec<String>) {
-    pointers.push(path.to_owned());
-    let escape = |key: &str| key.replace('~', "~0").replace('/', "~1");
-    match value {
-        Value::Object(fields) => {
-            for (key, inner) in fields {
-                pointers_into(inner, &format!("{path}/{}", escape(key)), pointers);
-            }
-        }
-        Value::Array(items) => {
-            for (i, inner) in items.iter().enumerate() {
-                pointers_into(inner, &format!("{path}/{i}"), pointers);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn some_problem() -> Value {
-    let rules = vec![Rule::CausalBottomRight, Rule::KeyLengths(vec![2, 3])];
-    let problem = Problem {
-        batch: 2,
-        mask: Mask { rules },
-        scale: Scale::Value(0.5),
-        ..Problem::new(Format::F16, 4, 3, 8)
-    };
-    serde_json::to_value(problem).expect("JSON")
-}
-
-fn some_hello() -> Value {
-    let mut profile = serde_json::to_value(Profile::standard(Format::F16)).expect("JSON");
-    profile["base"] = json!("dense");
-    let profiles = [("f16".to_owned(), profile), ("f32".to_owned(), json!("dense"))].into();
-    let name = "n".to_owned();
-    let hello = Hello { protocol: PROTOCOL, name, profiles, choices: Choices::default() };
-    serde_json::to_value(hello).expect("JSON")
-}
-
-/// A problem from JSON is refused, or can be posed: then all that is asked of it can be told.
-fn pose(problem: Value) -> bool {
-    let Ok(problem) = serde_json::from_value::<Problem>(problem) else { return false };
-    if problem.validate().is_err() {
-        return false;
-    }
-    let small = problem.batch.max(problem.query_heads).max(problem.query_len).max(problem.key_len);
-    if small < 64 {
-        let last =
-            (problem.batch - 1, problem.query_heads - 1, problem.query_len.saturating_sub(1));
-        let seen = problem.visible_keys(last.0, last.1, last.2);
-        assert!(seen.len() <= problem.key_len);
-    }
-    assert!(problem.scale_f64().is_finite());
-    true
-}
-
-#[test]
-fn the_undisturbed_messages_are_understood() {
-    assert!(pose(some_problem()));
-    assert!(Declaration::parse(&some_hello().to_string()).is_ok());
-}
-
-proptest! {
-    #![proptest_config(settings("adapter_protocol", "tests/proptest-regressions/adapter_protocol.txt"))]
-
-    #[test]
-    fn lines_of_anything_are_refused(line in any::<String>(), id in any::<u64>()) {
-        prop_assert!(parse_answer(&line, id).is_err());
-        prop_assert!(Declaration::parse(&line).is_err());
-    }
-
-    #[test]
-    fn any_json_is_an_answer_or_is_refused(value in value(), id in 0_u64..2) {
-        let line = value.to_string();
-        let answered = parse_answer(&line, id).is_ok();
-        prop_assert!(!answered || value["id"] == id);
-        let declared = Declaration::parse(&line).is_ok();
-        prop_assert!(!declared || value["protocol"] == PROTOCOL);
-    }
-
-    #[test]
-    fn disturbed_answers_are_understood_or_refused(
-        value in disturbed(json!({"id": 7, "unsupported": "why"})),
-    ) {
-        let understood = parse_answer(&value.to_string(), 7).is_ok();
-        prop_assert!(!understood || value["id"] == 7);
-    }
-
-    #[test]
-    fn disturbed_hellos_are_understood_or_refused(value in disturbed(some_hello())) {
-        if let Ok(declaration) = Declaration::parse(&value.to_string()) {
-            prop_assert!(!declaration.profiles.is_empty());
-            for profile in declaration.profiles.values() {
-                prop_assert!(profile.exp_ulp >= 0.0 && profile.division_ulp >= 0.0);
-            }
-        }
-    }
-
-    #[test]
-    fn disturbed_problems_are_posed_or_refused(value in disturbed(some_problem())) {
-        pose(value);
-    }
-
-    #[test]
-    fn any_json_is_a_problem_or_is_refused(value in value()) {
-        pose(value);
     }
 }

@@ -11,7 +11,7 @@ use flashproof_conformance::judge::sample::MOST_PAIRS;
 use flashproof_conformance::judge::{Described, JudgeError, Names, Origin, Request, judge};
 use flashproof_conformance::report::model::Run;
 use flashproof_conformance::report::{CaseReport, Report};
-use flashproof_conformance::verdict::Verdict;
+use flashproof_conformance::verdict::{Position, Verdict};
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::Problem;
@@ -184,7 +184,8 @@ fn one_key_dropped_in_one_row_is_named_and_located() {
     assert!(diagnosed(&report).contains(&"FAS:fwd.softmax.every-key"), "{:?}", report.diagnosis);
     for violation in report.violations {
         let place = violation.worst.location;
-        assert_eq!([place.batch, place.head, place.query], at);
+        assert_eq!([place.batch, place.head], at[..2]);
+        assert_eq!(place.position, Position::Query(at[2]));
     }
 }
 

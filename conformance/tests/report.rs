@@ -6,9 +6,9 @@ use flashproof_conformance::adapter::Choices;
 use flashproof_conformance::diagnosis::Finding;
 use flashproof_conformance::report::model::{RowsJudged, Run, Subject};
 use flashproof_conformance::report::{CaseReport, NoAnswer, Outcome, Report, json, text};
-use flashproof_conformance::suite::Suite;
+use flashproof_conformance::suite::{Direction, Suite};
 use flashproof_conformance::verdict::{
-    Element, Location, Measured, Quantity, Verdict, Violation, Want,
+    Element, Location, Measured, Position, Quantity, Verdict, Violation, Want,
 };
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
@@ -27,13 +27,14 @@ fn subject() -> Subject {
 }
 
 fn check() -> Run {
-    Run::Check { suite: Suite::Quick, seed: 7, only: vec!["bf16/*".to_owned()] }
+    let only = vec!["bf16/*".to_owned()];
+    Run::Check { suite: Suite::Quick, direction: Direction::Both, seed: 7, only }
 }
 
 /// An element that was compared with a bound.
 fn measured(entry: Option<usize>, ratio: f64) -> Element {
     Element {
-        location: Location { batch: 0, head: 1, query: 3, entry },
+        location: Location { batch: 0, head: 1, position: Position::Query(3), entry },
         got: 0.5,
         want: Want::Number(0.25),
         error: Some(ratio * 0.125),
@@ -44,7 +45,7 @@ fn measured(entry: Option<usize>, ratio: f64) -> Element {
 
 /// An element that is required exactly and is another.
 fn required(want: Want) -> Element {
-    let location = Location { batch: 0, head: 0, query: 0, entry: Some(2) };
+    let location = Location { batch: 0, head: 0, position: Position::Query(0), entry: Some(2) };
     Element { location, got: f64::NAN, want, error: None, bound: None, ratio: f64::INFINITY }
 }
 
@@ -64,14 +65,19 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
             elements: 640,
             wrong: 0,
             unbounded: 0,
+            not_compared: 0,
             worst: Some(measured(Some(17), 0.5)),
         },
         lse: Some(Measured {
             elements: 10,
             wrong: 0,
             unbounded: 0,
+            not_compared: 0,
             worst: Some(measured(None, 0.25)),
         }),
+        query_gradient: None,
+        key_gradient: None,
+        value_gradient: None,
         violations: Vec::new(),
         diagnosis: Vec::new(),
         reproduce: format!("flashproof check 'exec:python3 worker.py' --case {name} --seed 7"),
@@ -87,6 +93,7 @@ fn failing() -> CaseReport {
             elements: 640,
             wrong: 130,
             unbounded: 0,
+            not_compared: 0,
             worst: Some(required(Want::Zero)),
         },
         violations: vec![
@@ -104,6 +111,35 @@ fn failing() -> CaseReport {
     }
 }
 
+/// An element at a key that was compared with a bound.
+fn measured_at_key(ratio: f64) -> Element {
+    let location = Location { batch: 0, head: 1, position: Position::Key(2), entry: Some(9) };
+    Element { location, ..measured(None, ratio) }
+}
+
+fn backward() -> CaseReport {
+    let measured_of = |wrong, worst| Measured {
+        elements: 640,
+        wrong,
+        unbounded: 0,
+        not_compared: 64,
+        worst: Some(worst),
+    };
+    let worst = measured_at_key(4.0);
+    CaseReport {
+        query_gradient: Some(measured_of(0, measured(Some(3), 0.75))),
+        key_gradient: Some(measured_of(5, worst.clone())),
+        value_gradient: Some(measured_of(0, measured_at_key(0.5))),
+        violations: vec![Violation {
+            clause: "FAS:bound.bwd.key",
+            quantity: Quantity::KeyGradient,
+            elements: 5,
+            worst,
+        }],
+        ..case("bf16/backward/gradient", Verdict::Fail)
+    }
+}
+
 fn without_answer(verdict: Verdict, reason: &str) -> CaseReport {
     CaseReport {
         no_answer: Some(NoAnswer {
@@ -117,7 +153,7 @@ fn without_answer(verdict: Verdict, reason: &str) -> CaseReport {
 }
 
 fn unbounded() -> CaseReport {
-    let output = Measured { elements: 640, wrong: 0, unbounded: 640, worst: None };
+    let output = Measured { elements: 640, wrong: 0, unbounded: 640, not_compared: 0, worst: None };
     CaseReport { output, lse: None, ..case("bf16/unbounded", Verdict::NoBound) }
 }
 
@@ -126,6 +162,7 @@ fn report() -> Report {
     let cases = vec![
         case("bf16/passing", Verdict::Pass),
         failing(),
+        backward(),
         without_answer(Verdict::Crashed, "crashed: signal 11"),
         without_answer(Verdict::TimedOut, "timed out after 60 s"),
         without_answer(Verdict::Malformed, "malformed answer: 'output' has shape [1]"),
@@ -142,7 +179,7 @@ fn with_fixed_version(report: Report) -> Report {
 
 fn judge_report() -> Report {
     let rows = RowsJudged { judged: 10, of: 5000, sample_seed: Some(7) };
-    let run = Run::Judge { inputs: "dump.safetensors".to_owned(), rows };
+    let run = Run::Judge { inputs: "dump.safetensors".to_owned(), rows, keys: Some(rows) };
     with_fixed_version(Report::new(subject(), run, vec![case("dump.safetensors:q", Verdict::Pass)]))
 }
 

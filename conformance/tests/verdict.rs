@@ -9,7 +9,7 @@ use flashproof_conformance::inputs::{Family, Scores, Values};
 use flashproof_conformance::report::CaseReport;
 use flashproof_conformance::run::run;
 use flashproof_conformance::suite::Suite;
-use flashproof_conformance::verdict::{Location, Quantity, Verdict};
+use flashproof_conformance::verdict::{Location, Position, Quantity, Verdict};
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::Problem;
@@ -72,7 +72,10 @@ fn one_element_off_is_found_where_it_is() {
     assert_eq!((report.verdict, report.output.wrong), (Verdict::Fail, 1));
     assert_eq!(clauses(&report), ["FAS:bound.fwd.output"]);
     let worst = &report.violations[0].worst;
-    assert_eq!(worst.location, Location { batch: 0, head: 1, query: 4, entry: Some(7) });
+    assert_eq!(
+        worst.location,
+        Location { batch: 0, head: 1, position: Position::Query(4), entry: Some(7) }
+    );
     assert!(worst.ratio > 1.0);
     assert_eq!(report.output.worst.as_ref(), Some(worst));
 }

@@ -211,15 +211,14 @@ def writes_inputs(request):
     return write_input(request, "key")
 
 
-# Those of conduct that take a backward pass.
+# Those of conduct that show in a backward pass alone.
 
 def wrong_gradient_shape(request):
     return replace(request, query_gradient=lambda gradient: gradient[..., :-1])
 
 
 def wrong_gradient_dtype(request):
-    wide = lambda gradient: worker.widen(gradient).astype(np.float64)
-    return replace(request, value_gradient=wide)
+    return replace(request, value_gradient=lambda gradient: worker.widen(gradient).astype(np.float64))
 
 
 def missing_gradient(request):
@@ -275,21 +274,25 @@ BACKWARD = by_name(
     dv_bf16_acc)
 CONDUCT = by_name(
     crash, hang, not_json, not_an_answer, wrong_id, reports_error, wrong_shape, wrong_dtype,
-    missing_output, extra_output, truncated_output, unwritten_output, non_finite_output, writes_inputs,
+    missing_output, extra_output, truncated_output, unwritten_output, non_finite_output, writes_inputs)
+BACKWARD_CONDUCT = by_name(
     wrong_gradient_shape, wrong_gradient_dtype, missing_gradient, unwritten_gradient, writes_cotangents)
 
 
 def main():
     fault = sys.argv[1] if len(sys.argv) == 2 else None
-    faults = {**FORWARD, **BACKWARD, **CONDUCT}
+    faults = {**FORWARD, **BACKWARD, **CONDUCT, **BACKWARD_CONDUCT}
     if fault not in faults:
         sys.exit(f"usage: faulty.py {' | '.join(faults)}")
     for name, function in FORWARD.get(fault, {}).items():
         setattr(worker, name, function)
     worker.gradients = BACKWARD.get(fault, worker.gradients)
-    answer = CONDUCT.get(fault, worker.answer)
+    forward = CONDUCT.get(fault, worker.answer)
+    answers = {"forward": forward, "backward": BACKWARD_CONDUCT.get(fault, forward)}
     for request in map(json.loads, sys.stdin):
-        reply = worker.HELLO if request["op"] == "hello" else {"id": request["id"], **answer(request)}
+        reply = worker.HELLO
+        if request["op"] in answers:
+            reply = {"id": request["id"], **answers[request["op"]](request)}
         print(json.dumps(reply), flush=True)
 
 

@@ -60,6 +60,9 @@ fn write_long(case: &Case, sink: &mut impl Write) -> io::Result<()> {
         writeln!(sink, "  source   {}", case.source.join(", "))?;
     }
     writeln!(sink, "  inputs   {}", case.family)?;
+    if let Some(upstream) = case.upstream {
+        writeln!(sink, "  upstream {}", upstream.name())?;
+    }
     writeln!(sink, "  problem  {}", serde_json::to_string(&case.problem)?)?;
     writeln!(sink, "  clauses  {}\n", case.clauses().join(", "))
 }

@@ -7,7 +7,7 @@ use flashproof_conformance::adapter::{self, Failure, Subject};
 use flashproof_conformance::case::{Case, FORMATS};
 use flashproof_conformance::report::{Outcome, Report, model};
 use flashproof_conformance::run;
-use flashproof_conformance::suite::{self, DEFAULT_SEED, Suite};
+use flashproof_conformance::suite::{self, DEFAULT_SEED, Direction, Suite};
 use flashproof_spec::format::Format;
 
 use super::error::{CliError, near};
@@ -15,7 +15,7 @@ use super::{Limits, distinct, output};
 
 /// Put a kernel through a suite of cases
 ///
-/// Compares every element of output and LSE with the exact answer, and fails those that lie outside
+/// Compares every element of output, LSE and gradients with the exact answer, and fails those that lie outside
 /// the error bound of the precision profile that the kernel declares.
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,6 +25,10 @@ pub struct Args {
     /// How thorough
     #[arg(long, value_enum, default_value_t)]
     suite: Suite,
+
+    /// Which passes
+    #[arg(long, value_enum, default_value_t)]
+    direction: Direction,
 
     /// Number formats, such as f32,bf16 [default: those of f64,f32,f16,bf16 that the kernel takes]
     #[arg(long, value_name = "FORMATS", value_delimiter = ',')]
@@ -65,13 +69,15 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
     let bar = output::progress(cases.len() as u64, "cases");
     let reports = run::run(subject.as_mut(), args.suite, &cases, |_| bar.inc(1))?;
     bar.finish_and_clear();
-    let run = model::Run::Check { suite: args.suite, seed: args.seed, only: args.cases.clone() };
+    let Args { suite, direction, seed, .. } = *args;
+    let run = model::Run::Check { suite, direction, seed, only: args.cases.clone() };
     output::report(&Report::new(about, run, reports), args.json.as_deref())
 }
 
 /// The cases to run, before the kernel is started.
 fn choose(args: &Args, formats: &[Format]) -> Result<Vec<Case>, CliError> {
-    let cases = suite::cases(args.suite, formats, args.seed);
+    let mut cases = suite::cases(args.suite, formats, args.seed);
+    cases.retain(|case| args.direction.includes(case));
     for pattern in &args.cases {
         if !cases.iter().any(|case| suite::is_match(case, pattern)) {
             let near = near(pattern, cases.iter().map(|case| case.name.as_str()));

@@ -16,7 +16,9 @@ use super::{Limits, output};
 /// Judge tensors dumped from a real run, element by element
 ///
 /// INPUTS is a safetensors file with query [batch, heads, queries, dim], key and value; output and
-/// LSE stand in the same file or in OUTPUTS, or are computed by --kernel. What the shapes do not
+/// LSE stand in the same file or in OUTPUTS, or are computed by --kernel. Gradients of query, key and
+/// value are judged too where the files have them, or where there is a gradient of the output for
+/// --kernel to start from. What the shapes do not
 /// tell of the problem is taken from the options below, or else from the file's metadata: `problem`,
 /// JSON with any fields of a problem, of which `flashproof cases --long` shows examples; and
 /// `scale`, as text.
@@ -25,7 +27,7 @@ pub struct Args {
     /// A safetensors file with query, key and value
     inputs: PathBuf,
 
-    /// A safetensors file with output and LSE [default: INPUTS]
+    /// A safetensors file with output and LSE, and perhaps gradients [default: INPUTS]
     #[arg(conflicts_with = "kernel")]
     outputs: Option<PathBuf>,
 
@@ -36,7 +38,7 @@ pub struct Args {
     #[arg(long, help = all_rows_help())]
     all_rows: bool,
 
-    /// Seed of the sample of rows
+    /// Seed of the sample of rows, and of that of keys
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
 
@@ -64,8 +66,8 @@ pub struct Args {
 fn all_rows_help() -> String {
     let pairs = judge::sample::MOST_PAIRS;
     format!(
-        "Judge every row. Without it, rows are sampled when the pairs of a row and a key are more \
-         than {pairs}"
+        "Judge every row, and every key by its gradients. Without it, rows and keys are sampled when \
+         the pairs of a row and a key are more than {pairs}"
     )
 }
 
@@ -91,6 +93,46 @@ struct NameArgs {
     /// The LSE [default: lse]
     #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
     lse: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = OUTPUT_GRADIENT_HELP)]
+    output_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = LSE_GRADIENT_HELP)]
+    lse_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = QUERY_GRADIENT_HELP, conflicts_with = "kernel")]
+    query_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = KEY_GRADIENT_HELP, conflicts_with = "kernel")]
+    key_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = VALUE_GRADIENT_HELP, conflicts_with = "kernel")]
+    value_gradient: Option<String>,
+}
+
+const OUTPUT_GRADIENT_HELP: &str =
+    "The gradient of the output [default: output_gradient, do or dO]";
+const LSE_GRADIENT_HELP: &str =
+    "The gradient of the LSE in nats; without one, zero [default: lse_gradient, dlse or dLSE]";
+const QUERY_GRADIENT_HELP: &str = "The gradient of the query [default: query_gradient, dq or dQ]";
+const KEY_GRADIENT_HELP: &str = "The gradient of the key [default: key_gradient, dk or dK]";
+const VALUE_GRADIENT_HELP: &str = "The gradient of the value [default: value_gradient, dv or dV]";
+
+impl NameArgs {
+    fn names(&self) -> Names {
+        Names {
+            query: self.query.clone(),
+            key: self.key.clone(),
+            value: self.value.clone(),
+            output: self.output.clone(),
+            lse: self.lse.clone(),
+            output_gradient: self.output_gradient.clone(),
+            lse_gradient: self.lse_gradient.clone(),
+            query_gradient: self.query_gradient.clone(),
+            key_gradient: self.key_gradient.clone(),
+            value_gradient: self.value_gradient.clone(),
+        }
+    }
 }
 
 #[derive(clap::Args)]
@@ -138,7 +180,6 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn request(args: &Args) -> Request {
-    let NameArgs { query, key, value, output, lse } = &args.names;
     let ProblemArgs { causal, scale, lengths, layout } = &args.problem;
     // The only layout there is; tensors are read as they stand.
     debug_assert_eq!(layout, "bhsd");
@@ -156,13 +197,7 @@ fn request(args: &Args) -> Request {
                 },
             },
         },
-        names: Names {
-            query: query.clone(),
-            key: key.clone(),
-            value: value.clone(),
-            output: output.clone(),
-            lse: lse.clone(),
-        },
+        names: args.names.names(),
         described: Described {
             causal: causal.clone(),
             scale: scale.clone(),

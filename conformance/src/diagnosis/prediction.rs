@@ -105,24 +105,32 @@ impl Prediction {
         let column = Array2::from_shape_vec((values.len(), 1), values);
         let Ok(column) = column else { return false };
         let bounds = bound::forward(row.problem, row.profile, &condition, &column.view());
-        // Errors of the numerator are relative to its own mass.
+        // The bound is that of a row whose numerator has the normalizer's weights. Another numerator
+        // errs in proportion to its own mass, and is stored with an error of its own.
         let swell = if own_mass > 0.0 { (mass / own_mass).max(1.0) } else { 1.0 };
-        near(row.output[j], output, bounds.output[0], swell, mass)
+        let stored = row.problem.format.unit_roundoff() * (output.abs() - own.abs()).max(0.0);
+        let Bound::Within(bound) = bounds.output[0] else { return false };
+        let allowed = bound * swell + stored + PREDICTION_SLACK * mass;
+        (row.output[j] - output).abs() <= allowed
             && (j > 0 || self.explains_lse(row, normalizer, bounds.lse))
     }
 
     fn explains_lse(&self, row: &RowModel<'_>, normalizer: &Normalizer, bound: Bound) -> bool {
         let Some(actual) = row.lse else { return true };
-        let natural = normalizer.maximum + normalizer.sum.ln();
-        let magnitude = normalizer.maximum.abs() + normalizer.sum.ln().abs();
+        // What bounds nothing explains everything, that is, nothing.
+        let Bound::Within(bound) = bound else { return false };
+        let logarithm = normalizer.sum.ln();
+        let natural = normalizer.maximum + logarithm;
         let base = std::f64::consts::LN_2.recip();
-        match self.lse {
-            LseForm::Natural => near(actual, natural, bound, 1.0, magnitude),
-            LseForm::BaseTwo => near(actual, natural * base, bound, base, magnitude * base),
-            LseForm::WithoutMaximum => near(actual, normalizer.sum.ln(), bound, 1.0, magnitude),
-            LseForm::MaximumOnly => near(actual, normalizer.maximum, bound, 1.0, magnitude),
-            LseForm::Negated => near(actual, -natural, bound, 1.0, magnitude),
-        }
+        let (predicted, unit) = match self.lse {
+            LseForm::Natural => (natural, 1.0),
+            LseForm::BaseTwo => (natural * base, base),
+            LseForm::WithoutMaximum => (logarithm, 1.0),
+            LseForm::MaximumOnly => (normalizer.maximum, 1.0),
+            LseForm::Negated => (-natural, 1.0),
+        };
+        let magnitude = normalizer.maximum.abs() + logarithm.abs();
+        (actual - predicted).abs() <= unit * (bound + PREDICTION_SLACK * magnitude)
     }
 
     /// The condition of the predicted row, for an entry whose output is `output`.
@@ -153,16 +161,5 @@ impl Prediction {
             output_lo: vec![output - slack],
             output_hi: vec![output + slack],
         }
-    }
-}
-
-/// Whether `actual` is `predicted` within a bound, scaled, plus the slack of the prediction.
-fn near(actual: f64, predicted: f64, bound: Bound, swell: f64, magnitude: f64) -> bool {
-    match bound {
-        Bound::Within(bound) => {
-            (actual - predicted).abs() <= bound * swell + PREDICTION_SLACK * magnitude
-        }
-        // What bounds nothing explains everything, that is, nothing.
-        Bound::None(_) => false,
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum Stream {
     Query = 1,
     Key = 2,
     Value = 3,
+    OutputGradient = 4,
+    LseGradient = 5,
 }
 
 /// FlashAttention-3 (arXiv 2407.08608, section 4.3) draws entries from

@@ -1,4 +1,4 @@
-//! Inputs: deterministic families of query, key and value tensors.
+//! Inputs: deterministic families of query, key and value tensors, and of upstream gradients.
 //!
 //! A [`Family`] pairs a pattern of scores (how query and key are drawn) with a pattern of values.
 //! Everything is drawn in `f64` from `ChaCha8` with an explicit seed and rounded to the problem's
@@ -7,6 +7,7 @@
 mod draw;
 pub mod poison;
 pub mod scores;
+pub mod upstream;
 pub mod values;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use ndarray::{Array4, s};
 use serde::{Deserialize, Serialize};
 
 pub use scores::Scores;
+pub use upstream::Upstream;
 pub use values::Values;
 
 /// How inputs are drawn. Its name is `SCORES`, or `SCORES+VALUES` where the values are not normal.

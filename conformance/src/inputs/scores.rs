@@ -15,6 +15,8 @@ pub enum Scores {
     Normal,
     /// Query normal of deviation 10, key standard normal.
     Large,
+    /// Query and key normal of deviation 3.
+    Tripled,
     /// Query and key from `N(0, 1) + N(0, 100) * Bernoulli(0.001)`.
     Outliers,
     /// Query standard normal; every key is one of three.
@@ -29,6 +31,8 @@ pub enum Scores {
     Falling,
     /// Every score near -200.
     Negative,
+    /// Every score near -120.
+    Minus120,
     /// Every score near -60000.
     DeepNegative,
     /// Every key entry below the smallest normal number, every query entry large in return.
@@ -51,6 +55,8 @@ pub enum Scores {
 
 /// Standard deviation of the query where scores are ten times their usual size.
 const LARGE: f64 = 10.0;
+/// Standard deviation of query and key where both are three times their usual size.
+const TRIPLED: f64 = 3.0;
 /// Distinct keys where scores tie.
 const DISTINCT_KEYS: usize = 3;
 /// Size of the scores that tie: `e^200` overflows `f32`, `e^-200` is zero in it.
@@ -64,6 +70,8 @@ const SLOPE: f64 = 0.1;
 const LEAST_CLIMB: f64 = 8.0;
 /// `e^-200` underflows in `f32`, as does any weight taken relative to a maximum of 0.
 const NEGATIVE_SCORE: f64 = -200.0;
+/// `e^120` overflows `f32` and `e^-120` is zero in it (pytorch#196678).
+const SCORE_MINUS_120: f64 = -120.0;
 /// Below the finite numbers from which kernels have started a running maximum (-1e4, -5e4).
 const DEEP_SCORE: f64 = -60_000.0;
 /// Spread of the scores about their pattern, in nats.
@@ -80,9 +88,10 @@ const LARGEST_INTEGER: i32 = 3;
 
 impl Scores {
     /// Every pattern.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Normal,
         Self::Large,
+        Self::Tripled,
         Self::Outliers,
         Self::Ties,
         Self::TiesHigh,
@@ -90,6 +99,7 @@ impl Scores {
         Self::Rising,
         Self::Falling,
         Self::Negative,
+        Self::Minus120,
         Self::DeepNegative,
         Self::Subnormal,
         Self::All133120,
@@ -107,6 +117,7 @@ impl Scores {
         match self {
             Self::Normal => "normal",
             Self::Large => "large",
+            Self::Tripled => "tripled",
             Self::Outliers => "outliers",
             Self::Ties => "ties",
             Self::TiesHigh => "ties-high",
@@ -114,6 +125,7 @@ impl Scores {
             Self::Rising => "rising",
             Self::Falling => "falling",
             Self::Negative => "negative",
+            Self::Minus120 => "minus-120",
             Self::DeepNegative => "deep-negative",
             Self::Subnormal => "subnormal",
             Self::All133120 => "all-133120",
@@ -134,6 +146,7 @@ impl Scores {
             Self::Large => {
                 "Scores ten times larger: few keys carry a row, and errors of scores show, such as a scale rounded to a narrow format."
             }
+            Self::Tripled => "Scores nine times larger, from inputs three times larger.",
             Self::Outliers => {
                 "Outlier channels, as FlashAttention-3 draws them: a few entries dominate their dot products."
             }
@@ -154,6 +167,9 @@ impl Scores {
             }
             Self::Negative => {
                 "Every score near -200: a block whose maximum is taken as 0 where it is minus infinity, or whose padded keys score 0, drowns the row."
+            }
+            Self::Minus120 => {
+                "Every score near -120: padding that scores 0 outweighs every key in the forward pass, and overflows when a backward pass recomputes it."
             }
             Self::DeepNegative => {
                 "Every score near -60000: a running maximum that starts at a finite number is never replaced, and the row becomes zero."
@@ -187,6 +203,7 @@ impl Scores {
             Self::TiesLow => Some(-TIED_SCORE - BELOW_TIE),
             Self::Rising | Self::Falling => Some(0.0),
             Self::Negative => Some(NEGATIVE_SCORE),
+            Self::Minus120 => Some(SCORE_MINUS_120),
             Self::DeepNegative => Some(DEEP_SCORE),
             _ => None,
         }
@@ -224,6 +241,10 @@ pub(super) fn draw(problem: &Problem, scores: Scores, seed: u64) -> (Array4<f64>
     let (query, key) = match scores {
         Scores::Normal => (normal_query(rng_query), normal_key(rng_key)),
         Scores::Large => (draw::normal(query_shape, LARGE, rng_query), normal_key(rng_key)),
+        Scores::Tripled => (
+            draw::normal(query_shape, TRIPLED, rng_query),
+            draw::normal(key_shape, TRIPLED, rng_key),
+        ),
         Scores::Outliers => {
             (draw::outliers(query_shape, rng_query), draw::outliers(key_shape, rng_key))
         }
@@ -233,6 +254,7 @@ pub(super) fn draw(problem: &Problem, scores: Scores, seed: u64) -> (Array4<f64>
         | Scores::Rising
         | Scores::Falling
         | Scores::Negative
+        | Scores::Minus120
         | Scores::DeepNegative => {
             let query = 1.0 + draw::normal(query_shape, QUERY_SPREAD, rng_query);
             (query, keys_of_scores(problem, scores, rng_key))
@@ -297,6 +319,7 @@ fn score_at(scores: Scores, position: usize, len: usize, rng: &mut ChaCha8Rng) -
         Scores::TiesLow => -TIED_SCORE - BELOW_TIE + spread,
         Scores::Rising => slope * position as f64 + spread,
         Scores::Falling => -slope * position as f64 + spread,
+        Scores::Minus120 => SCORE_MINUS_120 + spread,
         Scores::DeepNegative => DEEP_SCORE + spread,
         _ => NEGATIVE_SCORE + spread,
     }

@@ -3,14 +3,14 @@
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
-use flashproof_spec::tensor::{Inputs, Outputs};
+use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 use serde_json::{Value, json};
 
 use super::source::{LSE, OUTPUT, Source};
-use super::{JudgeError, Names, Origin, Request};
+use super::{JudgeError, Names, Origin, Request, gradient};
 use crate::adapter::exec::Declaration;
 use crate::adapter::exec::protocol::PROTOCOL;
-use crate::adapter::{self, Choices, Failure};
+use crate::adapter::{self, Backward, Choices, Failure, Subject};
 
 /// An answer, or why there is none.
 pub(super) struct Answered {
@@ -18,7 +18,14 @@ pub(super) struct Answered {
     pub(super) description: String,
     pub(super) choices: Choices,
     pub(super) profile: Profile,
-    pub(super) outputs: Result<Outputs, Failure>,
+    pub(super) passes: Result<Passes, Failure>,
+}
+
+/// What a kernel's passes gave.
+pub(super) struct Passes {
+    pub(super) outputs: Outputs,
+    /// Upstream gradients and gradients, where there was a backward pass.
+    pub(super) backward: Option<(Cotangents, Gradients)>,
 }
 
 impl Answered {
@@ -33,15 +40,25 @@ impl Answered {
             request.profile.as_deref().map(|it| profile(it, problem.format)).transpose()?;
         match &request.from {
             Origin::Kernel { kernel, options } => {
-                Self::run(kernel, options, profile, problem, inputs)
+                let mut subject = adapter::open(kernel, options)?;
+                let profile = match profile {
+                    Some(profile) => profile,
+                    None => profile_of(subject.as_mut(), problem.format)?,
+                };
+                let names = &request.names;
+                let cotangents =
+                    gradient::cotangents(&mut [inputs_file], names, problem, &profile)?;
+                Ok(Self::run(subject.as_mut(), profile, problem, inputs, cotangents))
             }
             Origin::File { outputs, choices } => {
                 let profile = profile.unwrap_or_else(|| Profile::standard(problem.format));
-                let outputs = match outputs {
-                    None => read(inputs_file, &request.names)?,
-                    Some(path) => read(&mut Source::open(path)?, &request.names)?,
-                };
+                let mut outputs_file = outputs.as_deref().map(Source::open).transpose()?;
+                let names = &request.names;
+                let outputs = read(outputs_file.as_mut().unwrap_or(inputs_file), names)?;
                 outputs.check(problem, profile.lse_format)?;
+                let mut files: Vec<_> =
+                    [inputs_file].into_iter().chain(&mut outputs_file).collect();
+                let backward = gradient::backward(&mut files, names, problem, &profile)?;
                 let name = match &request.from {
                     Origin::File { outputs: Some(path), .. } => path,
                     _ => &request.inputs,
@@ -51,36 +68,46 @@ impl Answered {
                     description: "outputs from a file".to_owned(),
                     choices: *choices,
                     profile,
-                    outputs: Ok(outputs),
+                    passes: Ok(Passes { outputs, backward }),
                 })
             }
         }
     }
 
     fn run(
-        kernel: &str,
-        options: &adapter::Options,
-        profile: Option<Profile>,
+        subject: &mut dyn Subject,
+        profile: Profile,
         problem: &Problem,
         inputs: &Inputs,
-    ) -> Result<Self, JudgeError> {
-        let mut subject = adapter::open(kernel, options)?;
-        let name = subject.name().to_owned();
-        let profile =
-            match profile {
-                Some(profile) => profile,
-                None => subject.profile(problem.format).map_err(|failure| {
-                    JudgeError::NoProfile { subject: name.clone(), format: problem.format, failure }
-                })?,
-            };
-        Ok(Self {
+        cotangents: Option<Cotangents>,
+    ) -> Self {
+        let passes = match cotangents {
+            None => {
+                subject.forward(problem, inputs).map(|outputs| Passes { outputs, backward: None })
+            }
+            Some(cotangents) => subject.backward(problem, inputs, &cotangents).map(
+                |Backward { outputs, gradients }| Passes {
+                    outputs,
+                    backward: Some((cotangents, gradients)),
+                },
+            ),
+        };
+        Self {
+            name: subject.name().to_owned(),
             description: subject.description().to_owned(),
             choices: subject.choices(),
-            outputs: subject.forward(problem, inputs),
-            name,
             profile,
-        })
+            passes,
+        }
     }
+}
+
+fn profile_of(subject: &mut dyn Subject, format: Format) -> Result<Profile, JudgeError> {
+    subject.profile(format).map_err(|failure| JudgeError::NoProfile {
+        subject: subject.name().to_owned(),
+        format,
+        failure,
+    })
 }
 
 fn read(source: &mut Source, names: &Names) -> Result<Outputs, JudgeError> {

@@ -10,7 +10,7 @@ use ndarray::{ArrayD, IxDyn};
 
 use super::JudgeError;
 use crate::io::safetensors;
-use crate::verdict::{Answer, Compared, Location, Quantity};
+use crate::verdict::{Compared, Quantity, Standing};
 
 /// What the file's metadata says of its tensors.
 const MEANING: &str = "error: the smallest distance from the exact answer that is possible (of an \
@@ -19,10 +19,7 @@ bound, infinite for an element that is required exactly and is another. NaN: not
 exactly, or without a bound.";
 
 /// Error, bound and ratio of each element of an answer; NaN where there is none.
-pub(super) struct Elements {
-    output: Mutex<Measures>,
-    lse: Option<Mutex<Measures>>,
-}
+pub(super) struct Elements(BTreeMap<Quantity, Mutex<Measures>>);
 
 struct Measures {
     error: ArrayD<f64>,
@@ -31,22 +28,18 @@ struct Measures {
 }
 
 impl Elements {
-    pub(super) fn new(answer: &Answer<'_>) -> Self {
-        let unknown = |tensor: &Tensor| Mutex::new(Measures::unknown(tensor.shape()));
-        Self {
-            output: unknown(&answer.outputs.output),
-            lse: answer.outputs.lse.as_ref().map(unknown),
-        }
+    /// For these tensors of an answer.
+    pub(super) fn new<'t>(answer: impl IntoIterator<Item = (Quantity, &'t Tensor)>) -> Self {
+        let unknown = |(quantity, tensor): (Quantity, &Tensor)| {
+            (quantity, Mutex::new(Measures::unknown(tensor.shape())))
+        };
+        Self(answer.into_iter().map(unknown).collect())
     }
 
-    /// Keeps one row's elements.
-    pub(super) fn record(&self, row: &[Compared]) {
-        for compared in row {
-            let measures = match compared.quantity {
-                Quantity::Output => Some(&self.output),
-                Quantity::Lse => self.lse.as_ref(),
-            };
-            if let Some(measures) = measures {
+    /// Keeps some elements.
+    pub(super) fn record(&self, elements: &[Compared]) {
+        for compared in elements {
+            if let Some(measures) = self.0.get(&compared.quantity) {
                 // Each element is written by itself, so a panic elsewhere leaves nothing half done.
                 measures.lock().unwrap_or_else(PoisonError::into_inner).set(compared);
             }
@@ -55,14 +48,27 @@ impl Elements {
 
     /// Writes the file, whole or not at all.
     pub(super) fn write(self, path: &Path) -> Result<(), JudgeError> {
-        let mut named =
-            self.output.into_inner().unwrap_or_else(PoisonError::into_inner).named("output");
-        if let Some(lse) = self.lse {
-            named.extend(lse.into_inner().unwrap_or_else(PoisonError::into_inner).named("lse"));
-        }
+        let named: Vec<_> = self
+            .0
+            .into_iter()
+            .flat_map(|(quantity, measures)| {
+                measures.into_inner().unwrap_or_else(PoisonError::into_inner).named(name(quantity))
+            })
+            .collect();
         let tensors: Vec<_> = named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let metadata = BTreeMap::from([("meaning".to_owned(), MEANING.to_owned())]);
         Ok(safetensors::write(path, &tensors, &metadata)?)
+    }
+}
+
+/// What the tensors of an output are called.
+const fn name(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::Output => "output",
+        Quantity::Lse => "lse",
+        Quantity::QueryGradient => "query_gradient",
+        Quantity::KeyGradient => "key_gradient",
+        Quantity::ValueGradient => "value_gradient",
     }
 }
 
@@ -73,9 +79,11 @@ impl Measures {
     }
 
     fn set(&mut self, compared: &Compared) {
+        if compared.standing == Standing::Unspecified {
+            return;
+        }
         let element = &compared.element;
-        let Location { batch, head, query, entry } = element.location;
-        let at: Vec<usize> = [batch, head, query].into_iter().chain(entry).collect();
+        let at = element.location.indices();
         self.error[at.as_slice()] = element.error.unwrap_or(f64::NAN);
         self.bound[at.as_slice()] = element.bound.unwrap_or(f64::NAN);
         self.ratio[at.as_slice()] = element.ratio;

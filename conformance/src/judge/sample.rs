@@ -1,6 +1,7 @@
-//! Which rows of a large problem are judged.
+//! Which rows and keys of a large problem are judged.
 
-use flashproof_oracle::row::RowIndex;
+use flashproof_oracle::backward::KeyIndex;
+use flashproof_spec::problem::Problem;
 use rand::SeedableRng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
@@ -10,13 +11,35 @@ use rand_chacha::ChaCha8Rng;
 /// seconds of one core.
 pub const MOST_PAIRS: usize = 1 << 21;
 
-/// `count` of the rows, chosen at random without replacement and kept in order.
+/// `count` of the items, chosen at random without replacement and kept in order.
 #[must_use]
-pub fn sample(rows: &[RowIndex], count: usize, seed: u64) -> Vec<RowIndex> {
+pub fn sample<T: Copy>(items: &[T], count: usize, seed: u64) -> Vec<T> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut chosen = index::sample(&mut rng, rows.len(), count.min(rows.len())).into_vec();
+    let mut chosen = index::sample(&mut rng, items.len(), count.min(items.len())).into_vec();
     chosen.sort_unstable();
-    chosen.into_iter().map(|at| rows[at]).collect()
+    chosen.into_iter().map(|at| items[at]).collect()
+}
+
+/// The keys whose gradients are judged, ascending: all of them, or those of a sample of key heads.
+///
+/// The gradient of a single key needs every pair of its head, for each row's normalizer. So whole heads
+/// are left out first; of a head that alone exceeds `most_pairs`, keys are.
+#[must_use]
+pub fn sample_keys(problem: &Problem, most_pairs: usize, seed: u64) -> Vec<KeyIndex> {
+    let Problem { batch, key_heads, key_len, .. } = *problem;
+    let rows = (problem.query_len * (problem.query_heads / key_heads)).max(1);
+    let heads: Vec<_> =
+        (0..batch).flat_map(|batch| (0..key_heads).map(move |head| (batch, head))).collect();
+    let affordable = (most_pairs / (rows * key_len.max(1))).max(1);
+    let keys: Vec<_> = sample(&heads, affordable, seed)
+        .into_iter()
+        .flat_map(|(batch, key_head)| {
+            (0..key_len).map(move |key| KeyIndex { batch, key_head, key })
+        })
+        .collect();
+    // Of several heads, all keys are affordable.
+    let most_keys = (most_pairs / rows).max(1);
+    if keys.len() > most_keys { sample(&keys, most_keys, seed) } else { keys }
 }
 
 /// How many rows of `key_len` keys make up `most_pairs`; at least one.
@@ -27,6 +50,9 @@ pub fn most_rows(key_len: usize, most_pairs: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use flashproof_oracle::row::RowIndex;
+    use flashproof_spec::format::Format;
+
     use super::*;
 
     fn rows(count: usize) -> Vec<RowIndex> {
@@ -49,5 +75,21 @@ mod tests {
         assert_eq!(most_rows(0, MOST_PAIRS), MOST_PAIRS);
         assert_eq!(most_rows(MOST_PAIRS + 1, MOST_PAIRS), 1);
         assert!(most_rows(1000, MOST_PAIRS) * 1000 <= MOST_PAIRS);
+    }
+
+    #[test]
+    fn keys_are_those_of_whole_heads_or_some_of_one() {
+        let mut problem = Problem::new(Format::F32, 6, 10, 4);
+        (problem.batch, problem.key_heads, problem.key_len) = (2, 3, 8);
+        // A key head has 20 rows and so 160 pairs.
+        let count = |most_pairs| sample_keys(&problem, most_pairs, 1).len();
+        assert_eq!(count(6 * 160), 48);
+        assert_eq!(count(6 * 160 - 1), 40);
+        assert_eq!(count(160), 8);
+        assert_eq!(count(159), 7);
+        assert_eq!(count(0), 1);
+        let keys = sample_keys(&problem, 320, 1);
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        assert_eq!(keys, sample_keys(&problem, 320, 1));
     }
 }

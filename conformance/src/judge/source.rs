@@ -40,6 +40,10 @@ impl Source {
         &mut self.archive
     }
 
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.archive.contains(name)
+    }
+
     /// The names of all tensors, for messages.
     pub(super) fn present(&self) -> String {
         let names = self.archive.names();

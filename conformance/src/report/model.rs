@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::number;
 use crate::adapter::Choices;
 use crate::diagnosis::Finding;
-use crate::suite::Suite;
-use crate::verdict::{Element, Measured, Verdict, Violation};
+use crate::suite::{Direction, Suite};
+use crate::verdict::{Element, Measured, Quantity, Verdict, Violation};
 
 /// Version of the JSON form. It moves when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -57,6 +57,8 @@ pub enum Run {
     Check {
         /// Which suite.
         suite: Suite,
+        /// Which passes.
+        direction: Direction,
         /// Seed of the inputs.
         seed: u64,
         /// Patterns that chose among the cases; empty where all ran.
@@ -68,11 +70,14 @@ pub enum Run {
         inputs: String,
         /// Which rows were judged.
         rows: RowsJudged,
+        /// Which keys were judged by the gradients of key and value; absent without a backward pass.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keys: Option<RowsJudged>,
     },
 }
 
-/// Which rows of a problem were judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Which rows, or keys, of a problem were judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowsJudged {
     /// How many.
     pub judged: usize,
@@ -107,6 +112,15 @@ pub struct CaseReport {
     /// The LSE; absent where the kernel offers none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lse: Option<Measured>,
+    /// `dQ`; absent in a case of the forward pass alone, as are the other gradients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_gradient: Option<Measured>,
+    /// `dK`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_gradient: Option<Measured>,
+    /// `dV`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_gradient: Option<Measured>,
     /// What was violated, in ascending order of clause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
@@ -115,6 +129,21 @@ pub struct CaseReport {
     pub diagnosis: Vec<Finding>,
     /// The command that runs this case alone.
     pub reproduce: String,
+}
+
+impl CaseReport {
+    /// What was measured of one output; `None` where the kernel was not asked for it or did not give
+    /// it.
+    #[must_use]
+    pub const fn of(&self, quantity: Quantity) -> Option<&Measured> {
+        match quantity {
+            Quantity::Output => Some(&self.output),
+            Quantity::Lse => self.lse.as_ref(),
+            Quantity::QueryGradient => self.query_gradient.as_ref(),
+            Quantity::KeyGradient => self.key_gradient.as_ref(),
+            Quantity::ValueGradient => self.value_gradient.as_ref(),
+        }
+    }
 }
 
 /// Why a case has no answer to judge.
@@ -138,6 +167,12 @@ pub struct Summary {
     pub output: Extreme,
     /// The LSE over all cases that have one.
     pub lse: Extreme,
+    /// `dQ` over all cases of the backward pass.
+    pub query_gradient: Extreme,
+    /// `dK` over all cases of the backward pass.
+    pub key_gradient: Extreme,
+    /// `dV` over all cases of the backward pass.
+    pub value_gradient: Extreme,
     /// Answered cases without an LSE.
     pub lse_not_offered: usize,
     /// Faults that explain the wrong rows of a case, those of most cases first.
@@ -165,6 +200,9 @@ pub struct Extreme {
     pub wrong: usize,
     /// Elements for which no bound exists.
     pub unbounded: usize,
+    /// Elements of which the specification does not say what they should be.
+    #[serde(skip_serializing_if = "number::is_zero")]
+    pub not_compared: usize,
     /// The element of the largest ratio, and its case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst: Option<ExtremeElement>,
@@ -218,6 +256,15 @@ impl Summary {
             *self.unsupported.entry(reason.clone()).or_default() += 1;
         }
         self.output.add(&case.name, &case.output);
+        for (extreme, measured) in [
+            (&mut self.query_gradient, &case.query_gradient),
+            (&mut self.key_gradient, &case.key_gradient),
+            (&mut self.value_gradient, &case.value_gradient),
+        ] {
+            if let Some(measured) = measured {
+                extreme.add(&case.name, measured);
+            }
+        }
         match &case.lse {
             Some(lse) => self.lse.add(&case.name, lse),
             None if case.output.elements > 0 => self.lse_not_offered += 1,
@@ -261,6 +308,7 @@ impl Extreme {
         self.elements += measured.elements;
         self.wrong += measured.wrong;
         self.unbounded += measured.unbounded;
+        self.not_compared += measured.not_compared;
         if let Some(element) = &measured.worst
             && self.worst.as_ref().is_none_or(|held| element.ratio > held.element.ratio)
         {

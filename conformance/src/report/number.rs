@@ -29,6 +29,13 @@ pub fn serialize_option<S: Serializer>(
     }
 }
 
+/// Whether a count is left out.
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde asks for
+#[must_use]
+pub const fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 /// The shortest decimal number that reads back as `value`, in scientific notation where it is very
 /// large or small.
 #[must_use]

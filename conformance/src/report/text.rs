@@ -9,6 +9,7 @@ use flashproof_spec::clause;
 
 use super::model::{CaseReport, Extreme, Outcome, Report, Run, Suspect};
 use super::number::{show, show_rough};
+use crate::suite::Direction;
 use crate::verdict::{Quantity, Verdict, Violation, Want};
 
 /// Failing cases that are shown in full.
@@ -57,7 +58,8 @@ pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()>
         write_violation(case, violation, sink)?;
     }
     if case.verdict == Verdict::NoBound {
-        let none = case.output.unbounded + case.lse.as_ref().map_or(0, |lse| lse.unbounded);
+        let measured = Quantity::ALL.into_iter().filter_map(|quantity| case.of(quantity));
+        let none = measured.map(|it| it.unbounded).sum();
         writeln!(sink, "  the declared profile admits any error in {}", count("element", none))?;
     }
     for finding in case.diagnosis.iter().take(SUSPECTS) {
@@ -87,10 +89,7 @@ fn write_violation(
     sink: &mut impl Write,
 ) -> io::Result<()> {
     let Violation { clause, quantity, elements, worst } = violation;
-    let of = match (quantity, &case.lse) {
-        (Quantity::Lse, Some(lse)) => lse.elements,
-        _ => case.output.elements,
-    };
+    let of = case.of(*quantity).map_or(*elements, |measured| measured.elements);
     write_clause(clause, "  ", sink)?;
     writeln!(sink, "    {elements} of {of} {quantity} elements, the worst at {}", worst.location)?;
     let (got, want) = (show(worst.got), worst.want);
@@ -126,6 +125,9 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
     writeln!(sink)?;
     write_extreme("output", &summary.output, sink)?;
     write_extreme("LSE", &summary.lse, sink)?;
+    write_extreme("dQ", &summary.query_gradient, sink)?;
+    write_extreme("dK", &summary.key_gradient, sink)?;
+    write_extreme("dV", &summary.value_gradient, sink)?;
     let failed = summary.count(Verdict::Fail);
     for suspect in summary.suspects.iter().take(SUSPECTS) {
         let Suspect { fault, clause, cases } = suspect;
@@ -153,15 +155,22 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
 
 fn write_run(run: &Run, sink: &mut impl Write) -> io::Result<()> {
     match run {
-        Run::Check { suite, seed, only } if only.is_empty() => {
-            writeln!(sink, ", suite {suite}, seed {seed}")
+        Run::Check { suite, direction, seed, only } => {
+            write!(sink, ", suite {suite}")?;
+            if *direction != Direction::Both {
+                write!(sink, ", {direction} alone")?;
+            }
+            if !only.is_empty() {
+                write!(sink, ", cases {}", only.join(" "))?;
+            }
+            writeln!(sink, ", seed {seed}")
         }
-        Run::Check { suite, seed, only } => {
-            writeln!(sink, ", suite {suite}, cases {}, seed {seed}", only.join(" "))
-        }
-        Run::Judge { inputs, rows } => {
+        Run::Judge { inputs, rows, keys } => {
             write!(sink, " on {inputs}, {} of {} rows", rows.judged, rows.of)?;
-            match rows.sample_seed {
+            if let Some(keys) = keys {
+                write!(sink, ", {} of {} keys", keys.judged, keys.of)?;
+            }
+            match rows.sample_seed.or_else(|| keys.and_then(|keys| keys.sample_seed)) {
                 None => writeln!(sink),
                 Some(seed) => writeln!(sink, ", sampled with seed {seed}"),
             }
@@ -170,11 +179,15 @@ fn write_run(run: &Run, sink: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_extreme(quantity: &str, extreme: &Extreme, sink: &mut impl Write) -> io::Result<()> {
-    if extreme.elements == 0 {
+    if extreme.elements + extreme.not_compared == 0 {
         return Ok(());
     }
     write!(sink, "  {quantity:7} {}", count("element", extreme.elements))?;
-    for (count, what) in [(extreme.wrong, "wrong"), (extreme.unbounded, "without a bound")] {
+    for (count, what) in [
+        (extreme.wrong, "wrong"),
+        (extreme.unbounded, "without a bound"),
+        (extreme.not_compared, "unspecified and not compared"),
+    ] {
         if count > 0 {
             write!(sink, ", {count} {what}")?;
         }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use flashproof_oracle::error::OracleError;
 use flashproof_spec::format::Format;
 use flashproof_spec::profile::Profile;
-use flashproof_spec::tensor::{Inputs, Outputs};
+use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 use super::RunError;
 use super::judged::Judged;
-use crate::adapter::{Choices, Failure, Subject};
+use crate::adapter::{Backward, Choices, Failure, Subject};
 use crate::case::Case;
-use crate::inputs::poison;
-use crate::verdict::{Answer, judge_poisoned, judge_rows};
+use crate::inputs::poison::poisoned;
+use crate::verdict::{Answer, GradientAnswer, judge_gradients, judge_poisoned, judge_rows};
 
 /// A case and what the kernel made of it.
 pub(super) enum Answered<'c> {
@@ -27,9 +27,18 @@ pub(super) struct Answers {
     profile: Profile,
     choices: Choices,
     inputs: Inputs,
-    clean: Outputs,
-    /// The poisoned keys, as `(batch, key)`, and the answer on inputs that have them.
-    poisoned: Option<(Vec<(usize, usize)>, Outputs)>,
+    outputs: Outputs,
+    rest: Rest,
+}
+
+/// What there is besides the outputs on the case's inputs.
+enum Rest {
+    /// Nothing: a case of the forward pass alone.
+    Nothing,
+    /// The poisoned keys, as `(batch, key)`, and the outputs on inputs that have them.
+    Poisoned(Vec<(usize, usize)>, Box<Outputs>),
+    /// Upstream gradients, and what a backward pass made of them.
+    Backward(Box<(Cotangents, Gradients)>),
 }
 
 impl<'c> Answered<'c> {
@@ -83,39 +92,54 @@ impl Answers {
             let reason = "subnormal inputs, which the declared profile flushes to zero";
             return Err(Failure::Unsupported(reason.to_owned()));
         }
-        let clean = subject.forward(&case.problem, &inputs)?;
-        let poisoned = match case.poison {
-            None => None,
-            Some(poison) => {
-                let keys = poison.keys(&case.problem);
-                let outputs = subject.forward(&case.problem, &poison::poisoned(&inputs, &keys))?;
-                Some((keys, outputs))
+        let problem = &case.problem;
+        let poisoned_keys = case.poison.map(|poison| poison.keys(problem));
+        let (inputs, outputs, rest) = match (case.cotangents(profile.lse_format), poisoned_keys) {
+            (Some(cotangents), keys) => {
+                let inputs = keys.map_or_else(|| inputs.clone(), |it| poisoned(&inputs, &it));
+                let Backward { outputs, gradients } =
+                    subject.backward(problem, &inputs, &cotangents)?;
+                (inputs, outputs, Rest::Backward(Box::new((cotangents, gradients))))
+            }
+            (None, Some(keys)) => {
+                let clean = subject.forward(problem, &inputs)?;
+                let outputs = subject.forward(problem, &poisoned(&inputs, &keys))?;
+                (inputs, clean, Rest::Poisoned(keys, Box::new(outputs)))
+            }
+            (None, None) => {
+                let outputs = subject.forward(problem, &inputs)?;
+                (inputs, outputs, Rest::Nothing)
             }
         };
-        Ok(Self { profile, choices: subject.choices(), inputs, clean, poisoned })
+        Ok(Self { profile, choices: subject.choices(), inputs, outputs, rest })
     }
 
     fn judge(&self, case: &Case) -> Result<Judged, OracleError> {
         let answer = Answer {
             problem: &case.problem,
             inputs: &self.inputs,
-            outputs: &self.clean,
+            outputs: &self.outputs,
             profile: &self.profile,
             choices: self.choices,
         };
         let rows = answer.every_row();
-        // The clean run too: NaN everywhere would be the same in both.
-        let clean = judge_rows(&answer, &rows, |_| ())?;
-        let judged = Judged::of_tally(clean, &answer);
-        Ok(match &self.poisoned {
-            None => judged,
-            Some((keys, outputs)) => judged.with_poisoned(judge_poisoned(
+        // The clean run of a poisoned case too: NaN everywhere would be the same in both.
+        let judged = Judged::of_tally(judge_rows(&answer, &rows, |_| ())?, &answer);
+        Ok(match &self.rest {
+            Rest::Nothing => judged,
+            Rest::Poisoned(keys, poisoned) => judged.with_poisoned(judge_poisoned(
                 &case.problem,
                 &rows,
                 keys,
-                &self.clean,
-                outputs,
+                &self.outputs,
+                poisoned,
             )),
+            Rest::Backward(passes) => {
+                let (cotangents, gradients) = &**passes;
+                let answer = GradientAnswer { forward: answer, cotangents, gradients };
+                let tally = judge_gradients(&answer, &rows, &answer.every_key(), |_| ())?;
+                judged.with_gradients(tally, &answer)
+            }
         })
     }
 }

@@ -1,5 +1,6 @@
 //! From a tally to a verdict and a report.
 
+use std::borrow::Cow;
 use std::f64::consts::LN_2;
 
 use flashproof_spec::format::Format;
@@ -8,10 +9,11 @@ use flashproof_spec::tensor::{Outputs, Tensor};
 
 use crate::adapter::{Failure, LseBase};
 use crate::case::Case;
+use crate::diagnosis::gradient::{GradientEvidence, diagnose_gradients};
 use crate::diagnosis::{self, Evidence, Finding};
 use crate::report::{CaseReport, NoAnswer};
 use crate::suite::Suite;
-use crate::verdict::{Answer, Tally, Verdict};
+use crate::verdict::{Answer, GradientAnswer, Measured, Quantity, Tally, Verdict};
 
 /// A verdict and what it rests on.
 #[derive(Clone, Debug)]
@@ -24,7 +26,9 @@ pub struct Judged {
     pub tally: Tally,
     /// Whether the kernel gave an LSE.
     pub has_lse: bool,
-    /// Faults that explain the wrong rows.
+    /// Whether the kernel was asked for gradients and gave them.
+    pub has_gradients: bool,
+    /// Faults that explain the wrong rows, and then the wrong gradients.
     pub findings: Vec<Finding>,
 }
 
@@ -41,6 +45,7 @@ impl Judged {
             no_answer: Some(NoAnswer { reason: failure.to_string(), clause }),
             tally: Tally::default(),
             has_lse: false,
+            has_gradients: false,
             findings: Vec::new(),
         })
     }
@@ -53,6 +58,7 @@ impl Judged {
             verdict: verdict(&tally),
             no_answer: None,
             has_lse: answer.outputs.lse.is_some(),
+            has_gradients: false,
             findings,
             tally,
         }
@@ -65,10 +71,19 @@ impl Judged {
         Self { verdict: verdict(&tally), tally, ..self }
     }
 
+    /// The same with the tally of a backward pass added, and a diagnosis where that fails.
+    #[must_use]
+    pub fn with_gradients(mut self, gradients: Tally, answer: &GradientAnswer<'_>) -> Self {
+        self.findings.extend(gradient_findings(&gradients, answer));
+        let tally = self.tally.merged(gradients);
+        Self { verdict: verdict(&tally), tally, has_gradients: true, ..self }
+    }
+
     /// The report on a case.
     #[must_use]
     pub fn report(self, about: About) -> CaseReport {
-        let Tally { output, lse, violations, .. } = self.tally;
+        let Tally { output, lse, query_gradient, key_gradient, value_gradient, .. } = self.tally;
+        let of_backward = |measured| self.has_gradients.then_some(measured);
         let About { name, problem, why, source, clauses, reproduce } = about;
         CaseReport {
             name,
@@ -80,7 +95,10 @@ impl Judged {
             clauses,
             output,
             lse: self.has_lse.then_some(lse),
-            violations,
+            query_gradient: of_backward(query_gradient),
+            key_gradient: of_backward(key_gradient),
+            value_gradient: of_backward(value_gradient),
+            violations: self.tally.violations,
             diagnosis: self.findings,
             reproduce,
         }
@@ -137,9 +155,12 @@ pub fn quoted(word: &str) -> String {
 }
 
 fn verdict(tally: &Tally) -> Verdict {
-    if tally.output.wrong + tally.lse.wrong > 0 {
+    let some = |count: fn(&Measured) -> usize| {
+        Quantity::ALL.into_iter().any(|quantity| count(tally.of(quantity)) > 0)
+    };
+    if some(|measured| measured.wrong) {
         Verdict::Fail
-    } else if tally.output.unbounded + tally.lse.unbounded > 0 {
+    } else if some(|measured| measured.unbounded) {
         Verdict::NoBound
     } else {
         Verdict::Pass
@@ -147,20 +168,39 @@ fn verdict(tally: &Tally) -> Verdict {
 }
 
 fn findings(tally: &Tally, answer: &Answer<'_>) -> Vec<Finding> {
-    let in_nats = match answer.choices.lse_base {
-        LseBase::Natural => None,
-        LseBase::Two => Some(Outputs {
-            output: answer.outputs.output.clone(),
-            lse: answer.outputs.lse.as_ref().map(to_nats),
-        }),
-    };
     diagnosis::diagnose(&Evidence {
         problem: answer.problem,
         profile: answer.profile,
         inputs: answer.inputs,
-        outputs: in_nats.as_ref().unwrap_or(answer.outputs),
+        outputs: &in_nats(answer),
         failing: &tally.failing,
     })
+}
+
+fn gradient_findings(tally: &Tally, answer: &GradientAnswer<'_>) -> Vec<Finding> {
+    if tally.failing_gradients.is_empty() {
+        return Vec::new();
+    }
+    diagnose_gradients(&GradientEvidence {
+        problem: answer.forward.problem,
+        profile: answer.forward.profile,
+        inputs: answer.forward.inputs,
+        outputs: &in_nats(&answer.forward),
+        cotangents: answer.cotangents,
+        gradients: answer.gradients,
+        failing: &tally.failing_gradients,
+    })
+}
+
+/// The outputs with the LSE in nats.
+fn in_nats<'a>(answer: &Answer<'a>) -> Cow<'a, Outputs> {
+    match answer.choices.lse_base {
+        LseBase::Natural => Cow::Borrowed(answer.outputs),
+        LseBase::Two => Cow::Owned(Outputs {
+            output: answer.outputs.output.clone(),
+            lse: answer.outputs.lse.as_ref().map(to_nats),
+        }),
+    }
 }
 
 fn to_nats(lse: &Tensor) -> Tensor {

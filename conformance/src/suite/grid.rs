@@ -8,7 +8,7 @@ use super::Suite;
 use super::pairwise::{self, Partial};
 use crate::case::Case;
 use crate::inputs::poison::Poison;
-use crate::inputs::{Family, Scores, Values};
+use crate::inputs::{Family, Scores, Upstream, Values};
 
 /// The levels of each dimension. Order is preference: where the choice is free, the first is taken.
 struct Grid {
@@ -22,6 +22,7 @@ struct Grid {
     scale: &'static [Scale],
     scores: &'static [Scores],
     values: &'static [Values],
+    upstream: &'static [Option<Upstream>],
     /// The most products of a case: `batch * query_heads * query_len * key_len * (head_dim +
     /// value_dim)`. Nearly all time goes into the exact answer, which grows with it.
     most_products: usize,
@@ -57,6 +58,7 @@ const QUICK: Grid = Grid {
     ],
     scores: SCORES,
     values: VALUES,
+    upstream: &[None],
     heads: &[(1, 1), (6, 2), (3, 3), (4, 1)],
     batch: &[1, 2, 3],
     head_dim: &[8, 1, 40, 64, 72, 112, 128, 256],
@@ -103,6 +105,45 @@ const VALUES: &[Values] = &[
     Values::Subnormal,
 ];
 
+/// The same conditions at fewer extents: a gradient costs several times what an output does.
+const QUICK_GRADIENT: Grid = Grid {
+    query_len: &[5, 1, 3, 17, 64, 65],
+    key_len: &[17, 1, 3, 5, 64, 65, 129],
+    head_dim: &[8, 1, 40, 72, 128, 256],
+    scores: GRADIENT_SCORES,
+    upstream: UPSTREAM,
+    most_products: 400_000,
+    ..QUICK
+};
+
+const FULL_GRADIENT: Grid = Grid {
+    scores: GRADIENT_SCORES,
+    upstream: UPSTREAM,
+    most_products: 4_000_000,
+    head_dim: FULL.head_dim,
+    value_dim: FULL.value_dim,
+    ..QUICK
+};
+
+/// Without subnormal keys: the queries that make up for them are so large that the keys' gradients
+/// leave the range of every format but f16.
+const GRADIENT_SCORES: &[Scores] = &[
+    Scores::Normal,
+    Scores::Large,
+    Scores::Outliers,
+    Scores::Ties,
+    Scores::Rising,
+    Scores::Falling,
+    Scores::Negative,
+    Scores::TiesHigh,
+    Scores::TiesLow,
+    Scores::Integers,
+    Scores::Zero,
+];
+
+const UPSTREAM: &[Option<Upstream>] =
+    &[Some(Upstream::OutputAndLse), Some(Upstream::Output), Some(Upstream::Positive)];
+
 /// The smallest grid that has every kind of poison, mask and head grouping.
 const POISONED: Grid = Grid {
     query_len: &[5, 64, 129],
@@ -132,6 +173,20 @@ pub(super) fn cases(suite: Suite, seed: u64) -> Vec<Case> {
     let special =
         SPECIAL.into_iter().map(|family| Case::new(special_problem(), family, None, seed));
     clean.chain(poisoned).chain(special).collect()
+}
+
+/// Those of the backward pass, likewise.
+pub(super) fn gradient_cases(suite: Suite, seed: u64) -> Vec<Case> {
+    let grid = match suite {
+        Suite::Quick => QUICK_GRADIENT,
+        Suite::Full => FULL_GRADIENT,
+    };
+    let clean = grid.rows().into_iter().map(|row| grid.case(&row, None, seed));
+    let poisoned = Poison::ALL.into_iter().map(|poison| {
+        Case::new(special_problem(), Family::of(Scores::Normal), Some(poison), seed)
+            .with_upstream(Upstream::OutputAndLse)
+    });
+    clean.chain(poisoned).collect()
 }
 
 /// Families with an entry that is no number.
@@ -164,7 +219,8 @@ mod dimension {
     pub(super) const VALUE_DIM: usize = 7;
     pub(super) const BATCH: usize = 8;
     pub(super) const SCALE: usize = 9;
-    pub(super) const COUNT: usize = 10;
+    pub(super) const UPSTREAM: usize = 10;
+    pub(super) const COUNT: usize = 11;
 }
 
 impl Grid {
@@ -180,6 +236,7 @@ impl Grid {
         levels[dimension::VALUE_DIM] = self.value_dim.len();
         levels[dimension::BATCH] = self.batch.len();
         levels[dimension::SCALE] = self.scale.len();
+        levels[dimension::UPSTREAM] = self.upstream.len();
         levels
     }
 
@@ -226,7 +283,11 @@ impl Grid {
             scores: self.scores[row[dimension::SCORES]],
             values: self.values[row[dimension::VALUES]],
         };
-        Case::new(problem, family, poison, seed)
+        let case = Case::new(problem, family, poison, seed);
+        match self.upstream[row[dimension::UPSTREAM]] {
+            None => case,
+            Some(upstream) => case.with_upstream(upstream),
+        }
     }
 }
 

@@ -32,6 +32,41 @@ impl fmt::Display for Suite {
     }
 }
 
+/// Which passes of a kernel a run puts to the test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Output and LSE.
+    Forward,
+    /// Gradients, and the output and LSE that they start from.
+    Backward,
+    /// Both.
+    #[default]
+    Both,
+}
+
+impl Direction {
+    /// Whether the case is one of this direction.
+    #[must_use]
+    pub const fn includes(self, case: &Case) -> bool {
+        match self {
+            Self::Forward => case.upstream.is_none(),
+            Self::Backward => case.upstream.is_some(),
+            Self::Both => true,
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Both => "both",
+        })
+    }
+}
+
 /// The seed of a run that names none.
 pub const DEFAULT_SEED: u64 = 1;
 
@@ -41,7 +76,9 @@ pub const DEFAULT_SEED: u64 = 1;
 /// little in their cases.
 #[must_use]
 pub fn cases(suite: Suite, formats: &[Format], seed: u64) -> Vec<Case> {
-    let everywhere = [reported::cases(seed), grid::cases(suite, seed)].concat();
+    let everywhere =
+        [reported::cases(seed), grid::cases(suite, seed), grid::gradient_cases(suite, seed)]
+            .concat();
     formats
         .iter()
         .flat_map(|&format| everywhere.iter().filter_map(move |case| in_format(case, format)))

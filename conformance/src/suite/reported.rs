@@ -6,8 +6,8 @@ use flashproof_spec::problem::{Problem, Scale};
 use serde::Deserialize;
 
 use crate::case::Case;
-use crate::inputs::Family;
 use crate::inputs::poison::Poison;
+use crate::inputs::{Family, Upstream};
 
 const REPORTED: &str = include_str!("../../cases/reported.toml");
 
@@ -28,6 +28,7 @@ struct Entry {
     source: Vec<String>,
     family: Family,
     poison: Option<Poison>,
+    upstream: Option<Upstream>,
     #[serde(default = "one")]
     batch: usize,
     #[serde(default = "one")]
@@ -63,6 +64,7 @@ impl Entry {
             name: format!("{}/reported/{}-{}", Format::F32, self.bug, self.name),
             family: self.family,
             poison: self.poison,
+            upstream: self.upstream,
             seed,
             problem: Problem {
                 batch: self.batch,

@@ -8,7 +8,8 @@ use flashproof_oracle::row::{Exact, Expected};
 use flashproof_spec::bound::Bound;
 use serde::{Serialize, Serializer};
 
-use super::tally::{Element, Location, Quantity};
+use super::place::{Location, Quantity};
+use super::tally::Element;
 use crate::adapter::{EmptyRow, LseBase};
 use crate::report::number;
 
@@ -30,6 +31,8 @@ pub enum Want {
     },
     /// Minus infinity.
     MinusInfinity,
+    /// Anything: the specification does not say.
+    Unspecified,
     /// Bit for bit this, as in the run whose invisible data was not poisoned.
     Unchanged(f64),
 }
@@ -44,6 +47,7 @@ impl Want {
             Self::InfinityOrNan { negative: false } => Some("inf or NaN"),
             Self::InfinityOrNan { negative: true } => Some("-inf or NaN"),
             Self::MinusInfinity => Some("-inf"),
+            Self::Unspecified => Some("anything"),
         }
     }
 
@@ -67,6 +71,7 @@ impl Want {
                 got.is_nan() || (got.is_infinite() && got.is_sign_negative() == negative)
             }
             Self::MinusInfinity => got == f64::NEG_INFINITY,
+            Self::Unspecified => true,
             Self::Unchanged(clean) => {
                 got.to_bits() == clean.to_bits() || (got.is_nan() && clean.is_nan())
             }
@@ -112,6 +117,8 @@ pub enum Standing {
     Wrong(&'static str),
     /// No bound exists here, so nothing is proven.
     Unbounded,
+    /// Not compared: the specification does not say what it should be.
+    Unspecified,
 }
 
 /// What the comparison of an element depends on besides its value.
@@ -145,7 +152,7 @@ impl Judge {
         let ratio = match (standing, measure) {
             (_, Some((error, bound))) => ratio(error, bound),
             (Standing::Wrong(_), None) => f64::INFINITY,
-            (Standing::Right | Standing::Unbounded, None) => 0.0,
+            (_, None) => 0.0,
         };
         let (error, bound) = measure.unzip();
         let element = Element { location, got, want, error, bound, ratio };
@@ -168,8 +175,11 @@ impl Judge {
             LseBase::Natural => exact.enclosure.error_of(got).0,
             LseBase::Two => error_in_nats(got, &exact.enclosure),
         };
-        let standing =
-            if error > bound { Standing::Wrong(self.bound_clause()) } else { Standing::Right };
+        let standing = if error > bound {
+            Standing::Wrong(bound_clause(self.quantity))
+        } else {
+            Standing::Right
+        };
         (standing, Some((error, bound)))
     }
 
@@ -184,13 +194,6 @@ impl Judge {
         }
     }
 
-    const fn bound_clause(&self) -> &'static str {
-        match self.quantity {
-            Quantity::Output => "FAS:bound.fwd.output",
-            Quantity::Lse => "FAS:bound.fwd.lse",
-        }
-    }
-
     fn in_base(&self, nats: f64) -> f64 {
         match self.base {
             LseBase::Natural => nats,
@@ -199,23 +202,44 @@ impl Judge {
     }
 }
 
+/// The clause that states the bound on an output.
+pub(super) const fn bound_clause(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::Output => "FAS:bound.fwd.output",
+        Quantity::Lse => "FAS:bound.fwd.lse",
+        Quantity::QueryGradient => "FAS:bound.bwd.query",
+        Quantity::KeyGradient => "FAS:bound.bwd.key",
+        Quantity::ValueGradient => "FAS:bound.bwd.value",
+    }
+}
+
 /// The error over the bound; infinite where the bound is zero and the error is not.
-fn ratio(error: f64, bound: f64) -> f64 {
+pub(super) fn ratio(error: f64, bound: f64) -> f64 {
     if error == 0.0 { 0.0 } else { error / bound }
 }
 
 /// The correctly rounded answer, or, where no precision decided it, the lower end of its enclosure.
-fn best_guess(exact: &Exact) -> f64 {
+pub(super) fn best_guess(exact: &Exact) -> f64 {
     exact.rounded.unwrap_or_else(|| exact.enclosure.to_f64().0)
+}
+
+/// The most error, in nats, of an LSE given in base two.
+pub(super) fn most_error_in_nats(got: f64, enclosure: &Enclosure) -> f64 {
+    let (below, above) = in_nats(got);
+    enclosure.error_of(below).1.max(enclosure.error_of(above).1)
+}
+
+/// Bounds on an LSE in nats that is given in base two.
+fn in_nats(got: f64) -> (f64, f64) {
+    // `LN_2` and the product each err by half an ulp of theirs, together below two ulps of the
+    // product; the third is for the second order.
+    let nats = got * LN_2;
+    (nats.next_down().next_down().next_down(), nats.next_up().next_up().next_up())
 }
 
 /// The least error, in nats, of an LSE given in base two.
 fn error_in_nats(got: f64, enclosure: &Enclosure) -> f64 {
-    // `LN_2` and the product each err by half an ulp of theirs, together below two ulps of the
-    // product; the third is for the second order.
-    let nats = got * LN_2;
-    let below = nats.next_down().next_down().next_down();
-    let above = nats.next_up().next_up().next_up();
+    let (below, above) = in_nats(got);
     let at_an_end = enclosure.error_of(below).0.max(enclosure.error_of(above).0);
     // |x - end| - |x - got| is at most the interval's width.
     (at_an_end - (above - below).next_up()).next_down().max(0.0)

@@ -6,6 +6,8 @@
 //! reference that could itself be NaN: what may be NaN is decided from the inputs alone.
 
 mod element;
+mod gradient;
+mod place;
 mod poisoned;
 mod rows;
 mod tally;
@@ -15,9 +17,11 @@ use serde::Serialize;
 use crate::adapter::Failure;
 
 pub use element::{Compared, Standing, Want};
+pub use gradient::{GradientAnswer, judge_gradients};
+pub use place::{Location, Position, Quantity};
 pub use poisoned::{judge_poisoned, sees_poison};
 pub use rows::{Answer, judge_rows};
-pub use tally::{Element, Location, Measured, Quantity, Tally, Violation};
+pub use tally::{Element, Measured, Tally, Violation};
 
 /// What a case, or a run, comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

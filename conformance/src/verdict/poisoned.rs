@@ -7,7 +7,8 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Outputs, Tensor};
 
 use super::element::{Compared, Standing, Want};
-use super::tally::{Element, Location, Quantity, Tally};
+use super::place::{Location, Quantity};
+use super::tally::{Element, Tally};
 
 /// Whether a row sees one of the poisoned keys, given as `(batch, key)`.
 #[must_use]
@@ -67,11 +68,10 @@ fn pairs(
     let lse_of = move |tensor: &Tensor| tensor.view3()[[batch, head, query]];
     let entries = (0..outputs.output.shape()[3]).map(move |entry| {
         let (clean, got) = (entry_of(&clean.output, entry), entry_of(&outputs.output, entry));
-        (Quantity::Output, Location::new(row, Some(entry)), clean, got)
+        (Quantity::Output, Location::of_row(row, Some(entry)), clean, got)
     });
-    let lse =
-        clean.lse.as_ref().zip(outputs.lse.as_ref()).map(|(clean, got)| {
-            (Quantity::Lse, Location::new(row, None), lse_of(clean), lse_of(got))
-        });
+    let lse = clean.lse.as_ref().zip(outputs.lse.as_ref()).map(|(clean, got)| {
+        (Quantity::Lse, Location::of_row(row, None), lse_of(clean), lse_of(got))
+    });
     entries.chain(lse)
 }

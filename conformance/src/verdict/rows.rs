@@ -11,7 +11,8 @@ use ndarray::{ArrayView1, Axis, s};
 use rayon::prelude::*;
 
 use super::element::{Compared, Judge};
-use super::tally::{Location, Quantity, Tally};
+use super::place::{Location, Quantity};
+use super::tally::Tally;
 use crate::adapter::{Choices, LseBase};
 
 /// What a kernel answered, to what, and under which contract.
@@ -75,20 +76,20 @@ impl Answer<'_> {
         let mut compared: Vec<_> = (row.outputs.iter().zip(&bounds.output).enumerate())
             .map(|(entry, (expected, &bound))| {
                 let got = output[[batch, head, query, entry]];
-                judge.compare(Location::new(row.index, Some(entry)), got, expected, bound)
+                judge.compare(Location::of_row(row.index, Some(entry)), got, expected, bound)
             })
             .collect();
         if let Some(lse) = &self.outputs.lse {
             let judge = Judge { quantity: Quantity::Lse, base: self.choices.lse_base, ..judge };
             let got = lse.view3()[[batch, head, query]];
-            let location = Location::new(row.index, None);
+            let location = Location::of_row(row.index, None);
             compared.push(judge.compare(location, got, &row.lse, bounds.lse));
         }
         compared
     }
 
     /// The bounds of a row; where it has no condition, none is asked for.
-    fn bounds(&self, row: &Row) -> ForwardBounds {
+    pub(super) fn bounds(&self, row: &Row) -> ForwardBounds {
         let Some(condition) = &row.condition else {
             let none = Bound::None(NoBound::Overflow);
             return ForwardBounds { output: vec![none; row.outputs.len()], lse: none };

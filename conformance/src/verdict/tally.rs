@@ -1,59 +1,14 @@
 //! What is kept of the elements that were compared: counts, the worst one, and the violations.
 
 use std::cmp::Ordering;
-use std::fmt;
 
 use flashproof_oracle::row::RowIndex;
 use serde::Serialize;
 
 use super::element::{Compared, Standing, Want};
+use super::place::{Location, Quantity};
+use crate::diagnosis::gradient::{FailingGradient, GradientOf};
 use crate::report::number;
-
-/// Which of the kernel's outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Quantity {
-    /// The attention output.
-    Output,
-    /// The LSE.
-    Lse,
-}
-
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Output => "output",
-            Self::Lse => "LSE",
-        })
-    }
-}
-
-/// Where an element stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Location {
-    /// Batch member, from 0.
-    pub batch: usize,
-    /// Query head, from 0.
-    pub head: usize,
-    /// Query position, from 0.
-    pub query: usize,
-    /// Output entry, from 0; absent for an LSE.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entry: Option<usize>,
-}
-
-impl Location {
-    pub(super) const fn new(row: RowIndex, entry: Option<usize>) -> Self {
-        Self { batch: row.batch, head: row.head, query: row.query, entry }
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "batch {}, head {}, query {}", self.batch, self.head, self.query)?;
-        self.entry.map_or(Ok(()), |entry| write!(f, ", entry {entry}"))
-    }
-}
 
 /// One element and how it compares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -100,6 +55,9 @@ pub struct Measured {
     pub wrong: usize,
     /// Elements for which no bound exists.
     pub unbounded: usize,
+    /// Elements that were not compared: the specification does not say what they should be.
+    #[serde(skip_serializing_if = "number::is_zero")]
+    pub not_compared: usize,
     /// The element of the largest ratio; absent where none was compared with a bound and none is
     /// wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,11 +72,22 @@ pub struct Tally {
     pub output: Measured,
     /// The LSE; no elements where the kernel offers none.
     pub lse: Measured,
+    /// `dQ`; no elements in a forward pass.
+    pub query_gradient: Measured,
+    /// `dK`; no elements in a forward pass.
+    pub key_gradient: Measured,
+    /// `dV`; no elements in a forward pass.
+    pub value_gradient: Measured,
     /// In ascending order of clause and output, each pair once.
     pub violations: Vec<Violation>,
-    /// Rows with an element proven wrong, ascending.
+    /// Query rows with an element of output or LSE proven wrong, ascending.
     pub failing: Vec<RowIndex>,
+    /// Elements of gradients proven wrong, at most a few of a row, ascending.
+    pub failing_gradients: Vec<FailingGradient>,
 }
+
+/// Failing elements kept of one row of a gradient.
+const KEPT_OF_A_ROW: usize = 4;
 
 impl Tally {
     /// The tally of one row.
@@ -134,13 +103,45 @@ impl Tally {
         tally
     }
 
+    /// The tally of one row of `dQ`, or of one key's rows of `dK` and `dV`.
+    #[must_use]
+    pub fn of_gradients(elements: &[Compared]) -> Self {
+        let mut tally = Self::default();
+        for compared in elements {
+            tally.add(compared);
+        }
+        for quantity in Quantity::ALL {
+            let failing: Vec<_> = elements
+                .iter()
+                .filter(|compared| compared.quantity == quantity)
+                .filter_map(Compared::failing_gradient)
+                .collect();
+            tally.failing_gradients.extend(spread(&failing, KEPT_OF_A_ROW).copied());
+        }
+        tally
+    }
+
+    /// What was measured of one output.
+    #[must_use]
+    pub const fn of(&self, quantity: Quantity) -> &Measured {
+        match quantity {
+            Quantity::Output => &self.output,
+            Quantity::Lse => &self.lse,
+            Quantity::QueryGradient => &self.query_gradient,
+            Quantity::KeyGradient => &self.key_gradient,
+            Quantity::ValueGradient => &self.value_gradient,
+        }
+    }
+
     fn add(&mut self, compared: &Compared) {
         let Compared { quantity, element, standing } = compared;
         let wrong = matches!(standing, Standing::Wrong(_));
+        let unspecified = *standing == Standing::Unspecified;
         self.measured_mut(*quantity).merge(Measured {
-            elements: 1,
+            elements: usize::from(!unspecified),
             wrong: usize::from(wrong),
             unbounded: usize::from(*standing == Standing::Unbounded),
+            not_compared: usize::from(unspecified),
             worst: (wrong || element.bound.is_some()).then(|| element.clone()),
         });
         if let Standing::Wrong(clause) = standing {
@@ -154,12 +155,17 @@ impl Tally {
     pub fn merged(mut self, other: Self) -> Self {
         self.output.merge(other.output);
         self.lse.merge(other.lse);
+        self.query_gradient.merge(other.query_gradient);
+        self.key_gradient.merge(other.key_gradient);
+        self.value_gradient.merge(other.value_gradient);
         for violation in other.violations {
             self.add_violation(violation);
         }
         self.failing.extend(other.failing);
         self.failing.sort_unstable();
         self.failing.dedup();
+        self.failing_gradients.extend(other.failing_gradients);
+        self.failing_gradients.sort_unstable_by_key(place);
         self
     }
 
@@ -167,6 +173,9 @@ impl Tally {
         match quantity {
             Quantity::Output => &mut self.output,
             Quantity::Lse => &mut self.lse,
+            Quantity::QueryGradient => &mut self.query_gradient,
+            Quantity::KeyGradient => &mut self.key_gradient,
+            Quantity::ValueGradient => &mut self.value_gradient,
         }
     }
 
@@ -185,11 +194,39 @@ impl Tally {
     }
 }
 
+/// By gradient, then by place.
+const fn place(failing: &FailingGradient) -> (GradientOf, usize, usize, usize, usize) {
+    let FailingGradient { quantity, batch, head, position, entry, .. } = *failing;
+    (quantity, batch, head, position, entry)
+}
+
+impl Compared {
+    /// The element as one of a gradient that is proven wrong, where it is.
+    fn failing_gradient(&self) -> Option<FailingGradient> {
+        let (quantity, location) = (self.quantity.gradient()?, self.element.location);
+        matches!(self.standing, Standing::Wrong(_)).then(|| FailingGradient {
+            quantity,
+            batch: location.batch,
+            head: location.head,
+            position: location.position.index(),
+            entry: location.entry.unwrap_or(0),
+            bound: self.element.bound.unwrap_or(0.0),
+        })
+    }
+}
+
+/// At most `count` of the items, evenly spread, the first and the last among them.
+fn spread<T>(items: &[T], count: usize) -> impl Iterator<Item = &T> {
+    let taken = items.len().min(count);
+    (0..taken).map(move |k| &items[if taken > 1 { k * (items.len() - 1) / (taken - 1) } else { 0 }])
+}
+
 impl Measured {
     fn merge(&mut self, other: Self) {
         self.elements += other.elements;
         self.wrong += other.wrong;
         self.unbounded += other.unbounded;
+        self.not_compared += other.not_compared;
         self.worst = match (self.worst.take(), other.worst) {
             (Some(a), Some(b)) => Some(if b.worse_than(&a) { b } else { a }),
             (a, b) => a.or(b),
@@ -215,14 +252,14 @@ mod tests {
     use super::*;
 
     fn compared(row: RowIndex, quantity: Quantity, wrong: Option<bool>, ratio: u8) -> Compared {
-        let entry = (quantity == Quantity::Output).then_some(0);
+        let entry = (quantity != Quantity::Lse).then_some(0);
         let standing = match wrong {
             None => Standing::Right,
             Some(false) => Standing::Wrong("FAS:bound.fwd.output"),
             Some(true) => Standing::Wrong("FAS:fwd.output.finite"),
         };
         let element = Element {
-            location: Location::new(row, entry),
+            location: Location::of_row(row, entry),
             got: 0.0,
             want: Want::Number(0.0),
             error: Some(f64::from(ratio)),
@@ -234,19 +271,16 @@ mod tests {
 
     /// Tallies of distinct rows, in ascending order.
     fn tallies() -> impl Strategy<Value = Vec<Tally>> {
-        let element = (any::<bool>(), any::<Option<bool>>(), 0..4_u8);
-        let rows = prop::collection::vec(prop::collection::vec(element, 0..4), 0..12);
+        let element = (0..Quantity::ALL.len(), any::<Option<bool>>(), 0..4_u8);
+        let rows = prop::collection::vec(prop::collection::vec(element, 0..6), 0..12);
         rows.prop_map(|rows| {
-            let row_of = |(query, elements): (usize, Vec<(bool, Option<bool>, u8)>)| {
+            let row_of = |(query, elements): (usize, Vec<(usize, Option<bool>, u8)>)| {
                 let row = RowIndex { batch: 0, head: 0, query };
-                let compared: Vec<_> = elements
+                let (forward, backward): (Vec<_>, Vec<_>) = elements
                     .into_iter()
-                    .map(|(lse, wrong, ratio)| {
-                        let quantity = if lse { Quantity::Lse } else { Quantity::Output };
-                        compared(row, quantity, wrong, ratio)
-                    })
-                    .collect();
-                Tally::of_row(row, &compared)
+                    .map(|(at, wrong, ratio)| compared(row, Quantity::ALL[at], wrong, ratio))
+                    .partition(|it| it.quantity.gradient().is_none());
+                Tally::of_row(row, &forward).merged(Tally::of_gradients(&backward))
             };
             rows.into_iter().enumerate().map(row_of).collect()
         })

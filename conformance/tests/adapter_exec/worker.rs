@@ -43,14 +43,18 @@ pub fn run(fault: &str, file: Option<&String>) {
     let file = file.map_or("", String::as_str);
     for line in stdin.lines() {
         let request = serde_json::from_str(&line.expect("a line of text")).expect("a request");
-        match request {
-            Request::Hello { .. } => introduce(kernel.as_ref(), fault, file),
-            Request::Forward(case) => {
-                reply(kernel.as_ref(), Operation::Forward, &case, fault, file)
+        let (operation, case) = match request {
+            Request::Hello { .. } => {
+                introduce(kernel.as_ref(), fault, file);
+                continue;
             }
-            Request::Backward(case) => {
-                reply(kernel.as_ref(), Operation::Backward, &case, fault, file);
-            }
+            Request::Forward(case) => (Operation::Forward, case),
+            Request::Backward(case) => (Operation::Backward, case),
+        };
+        if case.problem.mask.rules.is_empty() {
+            say(&serve::answer(kernel.as_ref(), operation, &case));
+        } else {
+            misbehave(kernel.as_ref(), operation, &case, fault, file);
         }
     }
     if fault == "says-goodbye" {
@@ -79,14 +83,6 @@ fn starts(file: &str) -> u64 {
     let mut marks = OpenOptions::new().create(true).append(true).open(file).expect("a file");
     marks.write_all(b"x").expect("a file to write to");
     marks.metadata().expect("a length").len()
-}
-
-fn reply(kernel: &dyn Kernel, operation: Operation, case: &Files, fault: &str, file: &str) {
-    if case.problem.mask.rules.is_empty() {
-        say(&serve::answer(kernel, operation, case));
-    } else {
-        misbehave(kernel, operation, case, fault, file);
-    }
 }
 
 fn misbehave(kernel: &dyn Kernel, operation: Operation, case: &Files, fault: &str, file: &str) {

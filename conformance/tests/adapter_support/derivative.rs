@@ -26,8 +26,8 @@ impl Sum {
         Self { total: Array4::zeros(shape), mass: Array4::zeros(shape) }
     }
 
-    fn add(&mut self, (b, h, i): Row, factor: f64, vector: ArrayView1<f64>) {
-        let terms = factor * &vector;
+    fn add(&mut self, (b, h, i): Row, factor: f64, vector: &ArrayView1<f64>) {
+        let terms = factor * vector;
         let mut total = self.total.slice_mut(s![b, h, i, ..]);
         total += &terms;
         let mut mass = self.mass.slice_mut(s![b, h, i, ..]);
@@ -66,9 +66,9 @@ pub fn gradients(
         let delta: f64 = targets.iter().map(|&t| weight * d_weight(t)).sum();
         for &t in &targets {
             let d_score = weight * (d_weight(t) - delta + d_lse);
-            d_query.add((b, h, i), scale * d_score, key.slice(s![b, head, t, ..]));
-            d_key.add((b, head, t), scale * d_score, query.slice(s![b, h, i, ..]));
-            d_value.add((b, head, t), weight, d_output);
+            d_query.add((b, h, i), scale * d_score, &key.slice(s![b, head, t, ..]));
+            d_key.add((b, head, t), scale * d_score, &query.slice(s![b, h, i, ..]));
+            d_value.add((b, head, t), weight, &d_output);
         }
     }
     let one_signed = [&d_query, &d_key, &d_value].into_iter().all(Sum::one_signed);

@@ -3,6 +3,7 @@
 
 pub mod conduct;
 pub mod derivative;
+pub mod messages;
 pub mod paired;
 pub mod pointed;
 pub mod property;

@@ -1,4 +1,10 @@
-//! Subjects for the tests: a built-in kernel whose answers are changed on the way.
+//! Subjects for the tests: a built-in kernel whose answers are changed on the way, and others.
+// Each test uses a part.
+#![allow(dead_code)]
+
+pub mod backward;
+pub mod faulty;
+pub mod random;
 
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::{Backward, Choices, Failure, Subject};
@@ -26,13 +32,11 @@ where
     }
 
     /// The same under other declared choices.
-    #[allow(dead_code)] // not every test declares choices
     pub fn declaring(self, choices: Choices) -> Self {
         Self { choices, ..self }
     }
 
     /// The same under another declared profile.
-    #[allow(dead_code)] // not every test declares a profile
     pub fn computing(self, profile: Profile) -> Self {
         Self { profile: Some(profile), ..self }
     }
@@ -74,13 +78,11 @@ where
 }
 
 /// The tensor with every value replaced.
-#[allow(dead_code)] // not every test replaces values
 pub fn map(tensor: &Tensor, f: impl Fn(f64) -> f64) -> Tensor {
     Tensor::rounded(tensor.format(), &tensor.values().mapv(f))
 }
 
 /// The tensor with the first element replaced that is of a row which sees some key.
-#[allow(dead_code)] // not every test replaces one element
 pub fn with_value_at(tensor: &Tensor, at: &[usize], value: f64) -> Tensor {
     let mut values = tensor.values().clone();
     values[at] = value;

@@ -8,6 +8,8 @@ use super::model::Model;
 /// What is computed otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Change {
+    /// Nothing.
+    None,
     /// `dS = P dP`.
     NoDelta,
     /// `D` from the output of the query this far away, around the end.

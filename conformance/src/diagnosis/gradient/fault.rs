@@ -127,16 +127,18 @@ pub static GRADIENT_FAULTS: &[GradientFault] = &[
 ];
 
 impl GradientFault {
-    /// The finding, if this fault explains every one of the elements.
+    /// The finding, if this fault explains every one of the elements. `off`: some of them are
+    /// further from the right computation than roundings take it.
     pub(super) fn finding(
         &self,
         model: &Model<'_>,
         failing: &[FailingGradient],
+        off: bool,
     ) -> Option<Finding> {
         let detail = match &self.kind {
             Kind::OneOf(changes) => changes
                 .iter()
-                .find(|(change, _)| failing.iter().all(|at| explains(*change, model, at)))
+                .find(|(change, _)| off && failing.iter().all(|at| explains(*change, model, at)))
                 .map(|(_, detail)| *detail)?,
             Kind::Narrow(format) => {
                 failing.iter().all(|at| carried_in(*format, model, at.quantity)).then_some("")?

@@ -1,5 +1,5 @@
-//! `check --suite quick` on a built-in kernel, both passes: what a newcomer waits for first. The budget is 30 s on
-//! two cores.
+//! `check --suite quick` on a built-in kernel, both passes: what a newcomer waits for first. The budget
+//! is 30 s on two cores.
 
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::case::FORMATS;

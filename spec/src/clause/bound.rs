@@ -71,6 +71,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "bound::forward::forward",
         checked_by: &[
+            "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
             "spec/tests/bounds.rs::a_looser_profile_never_tightens",
             "spec/tests/bounds.rs::constant_values_cancel_score_errors",
@@ -92,7 +93,10 @@ pub(super) const CLAUSES: &[Clause] = &[
             it, so the bound is tight enough to show a single missing key among thousands.",
         references: &["Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038"],
         executable: "bound::lse::bound",
-        checked_by: &["spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations"],
+        checked_by: &[
+            "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
+            "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
+        ],
         proof: None,
     },
 ];

@@ -25,6 +25,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &[FLASH_ATTENTION, FLASH_ATTENTION_2],
         executable: "gradient::delta",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::delta_stale",
             "spec/tests/gradient_identities.rs::delta_is_the_mean_of_the_probability_gradients",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
@@ -70,6 +71,9 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::probability",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::mask_shift",
+            "conformance/tests/gradient_faults.rs::padding_that_scores_zero",
+            "conformance/tests/gradient_faults.rs::padding_that_overflows",
             "spec/tests/gradient_identities.rs::only_visible_pairs_have_gradients",
             "spec/tests/gradient_identities.rs::keys_that_no_query_sees_have_zero_gradients",
             "spec/tests/gradient_masked.rs::invisible_data_has_no_influence",
@@ -99,6 +103,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::score_gradient",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::no_delta",
             "spec/tests/gradient_derivative.rs::score_gradients_are_derivatives",
             "spec/tests/gradient_identities.rs::score_gradients_of_a_row_sum_to_the_lse_gradient",
             "spec/tests/gradient_masked.rs::a_single_key_has_no_score_gradient",
@@ -122,6 +127,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &["flash-attention#141 and #889 (the gradient of the LSE was ignored)"],
         executable: "gradient::score_gradient",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::dlse_ignored",
             "spec/tests/gradient_identities.rs::an_lse_gradient_adds_its_share_of_every_probability",
             "spec/tests/gradient_derivative.rs::score_gradients_are_derivatives",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
@@ -147,6 +153,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::query_gradient",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::dq_zero",
             "spec/tests/gradient_derivative.rs::query_gradients_are_derivatives",
             "spec/tests/gradient_difference.rs::halving_the_step_of_a_query_quarters_the_error",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
@@ -187,6 +194,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &[FLASH_ATTENTION, FLASH_ATTENTION_2],
         executable: "gradient::key_gradient",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::dk_unscaled",
             "spec/tests/gradient_derivative.rs::key_gradients_are_derivatives",
             "spec/tests/gradient_difference.rs::halving_the_step_of_a_key_quarters_the_error",
             "spec/tests/gradient_identities.rs::the_scale_enters_query_and_key_gradients_once",
@@ -230,6 +238,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::attention_gradient",
         checked_by: &[
+            "conformance/tests/gradient_verdict.rs::a_query_without_keys_has_a_gradient_of_exactly_zero",
             "oracle/tests/gradient_closed_forms.rs::rows_and_keys_without_terms_have_exactly_no_gradient",
             "spec/tests/gradient_identities.rs::rows_without_visible_keys_bring_nothing",
             "spec/tests/gradient_masked.rs::invisible_data_has_no_influence",
@@ -304,6 +313,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "",
         checked_by: &[
+            "conformance/tests/gradient_faults.rs::dv_accumulated_in_bf16",
             "spec/tests/gradient_bounds.rs::a_narrow_accumulator_needs_declaring",
             "spec/tests/gradient_bounds.rs::a_looser_profile_never_tightens",
         ],
@@ -327,6 +337,8 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "gradient::attention_gradient",
         checked_by: &[
+            "conformance/tests/gradient_verdict.rs::what_is_no_number_was_not_written_or_is_out_of_bounds",
+            "conformance/tests/gradient_verdict.rs::a_key_that_no_query_sees_has_gradients_of_exactly_zero",
             "spec/tests/gradient_identities.rs::every_input_entry_has_a_gradient",
             "spec/tests/gradient_identities.rs::keys_that_no_query_sees_have_zero_gradients",
         ],
@@ -379,6 +391,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "bound::gradient::query_gradient",
         checked_by: &[
+            "conformance/tests/gradient_suite.rs::no_false_alarm_in_a_million_gradient_elements",
             "spec/tests/gradient_bounds.rs::the_evaluation_is_just_above_the_equations",
             "spec/tests/gradient_bounds.rs::a_looser_profile_never_tightens",
             "spec/tests/gradient_bounds.rs::a_harder_row_never_tightens",
@@ -406,6 +419,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "bound::gradient::key_gradient",
         checked_by: &[
+            "conformance/tests/gradient_suite.rs::no_false_alarm_in_a_million_gradient_elements",
             "spec/tests/gradient_bounds.rs::the_evaluation_is_just_above_the_equations",
             "spec/tests/gradient_bounds.rs::a_looser_profile_never_tightens",
             "spec/tests/gradient_bounds.rs::a_harder_row_never_tightens",
@@ -434,6 +448,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "bound::gradient::value_gradient",
         checked_by: &[
+            "conformance/tests/gradient_suite.rs::no_false_alarm_in_a_million_gradient_elements",
             "spec/tests/gradient_bounds.rs::the_evaluation_is_just_above_the_equations",
             "spec/tests/gradient_bounds.rs::a_looser_profile_never_tightens",
             "spec/tests/gradient_bounds.rs::one_value_gradient_costs_two_roundings",

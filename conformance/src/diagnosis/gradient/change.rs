@@ -59,15 +59,26 @@ impl Change {
         }
         let (score, dp) =
             if padding { (0.0, 0.0) } else { (model.score(row, key), model.dp(row, key)) };
-        let probability = (score - lse).exp();
+        let exact = (score - lse).exp();
+        let overflows = exact > model.profile.arithmetic.max_finite();
+        let probability = if overflows { f64::INFINITY } else { exact };
         let score_gradient =
             probability * (dp - self.delta(model, row) + self.lse_gradient(model, row));
         Some(Pair { probability, score_gradient, padding })
     }
 
+    /// How many key positions a row meets, padding included.
+    pub(super) fn positions(self, model: &Model<'_>) -> usize {
+        let key_len = model.problem.key_len;
+        match self {
+            Self::TileScoresZero(tile) => key_len.next_multiple_of(tile),
+            _ => key_len,
+        }
+    }
+
     fn sees(self, model: &Model<'_>, row: RowIndex, key: usize) -> bool {
         match self {
-            Self::Unmasked => true,
+            Self::Unmasked => key < model.problem.key_len,
             Self::MaskEnd(later) if !model.problem.mask.rules.is_empty() => {
                 match key.checked_add_signed(-later) {
                     None => true,

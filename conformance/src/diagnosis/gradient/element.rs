@@ -1,6 +1,7 @@
 //! A faulty kernel's value for one element, and whether that is what was given.
 
 use flashproof_oracle::row::RowIndex;
+use flashproof_spec::format::Format;
 use flashproof_spec::profile::Profile;
 
 use super::change::Change;
@@ -42,7 +43,7 @@ fn predict(change: Change, model: &Model<'_>, at: &FailingGradient) -> Predicted
     if quantity == GradientOf::Query {
         let row = RowIndex { batch, head, query: position };
         let key_head = model.problem.key_head_of(head);
-        for key in 0..model.problem.key_len {
+        for key in 0..change.positions(model) {
             if let Some(pair) = change.pair(model, row, key) {
                 let k = if pair.padding { 0.0 } else { model.key[[batch, key_head, key, entry]] };
                 sum.add(pair.score_gradient * k);
@@ -65,16 +66,34 @@ fn predict(change: Change, model: &Model<'_>, at: &FailingGradient) -> Predicted
     sum.times(change.factor(model, quantity))
 }
 
+/// Whether the element is no further from the right computation than carrying its sum in `format`
+/// between blocks takes it, besides the roundings that are declared.
+pub(super) fn within_carry(format: Format, model: &Model<'_>, at: &FailingGradient) -> bool {
+    /// Blocks of kernels in use have 16 rows or more.
+    const SMALLEST_BLOCK: usize = 16;
+    let right = predict(Change::None, model, at);
+    let blocks = 1 + terms(model, at.quantity).div_ceil(SMALLEST_BLOCK);
+    let carried = blocks as f64 * format.unit_roundoff();
+    (model.given(at) - right.value).abs() <= at.bound + carried * right.mass
+}
+
+/// How many terms the sum of an element has, at most.
+fn terms(model: &Model<'_>, quantity: GradientOf) -> usize {
+    let problem = model.problem;
+    match quantity {
+        GradientOf::Query => problem.key_len,
+        GradientOf::Key | GradientOf::Value => {
+            problem.query_len * (problem.query_heads / problem.key_heads)
+        }
+    }
+}
+
 /// The error of a backward pass relative to the mass of the sum, to first order: the weight format,
 /// the output format, and one rounding of the arithmetic for every product and sum on the way.
 fn relative_error(model: &Model<'_>, quantity: GradientOf) -> f64 {
     let Profile { arithmetic, weight_format, .. } = model.profile;
     let problem = model.problem;
-    let terms = match quantity {
-        GradientOf::Query => problem.key_len,
-        _ => problem.query_len * (problem.query_heads / problem.key_heads),
-    };
-    let roundings = 2 * (terms + problem.head_dim + problem.value_dim);
+    let roundings = 2 * (terms(model, quantity) + problem.head_dim + problem.value_dim);
     weight_format.unit_roundoff()
         + problem.format.unit_roundoff()
         + roundings as f64 * arithmetic.unit_roundoff()

@@ -3,7 +3,7 @@
 use flashproof_spec::format::Format;
 
 use super::change::{Change, HeadOfGroup};
-use super::element::explains;
+use super::element::{explains, within_carry};
 use super::model::Model;
 use super::{FailingGradient, GradientOf};
 use crate::diagnosis::Finding;
@@ -22,7 +22,7 @@ pub struct GradientFault {
 enum Kind {
     /// One of these changes, the same for all elements, with its particulars.
     OneOf(&'static [(Change, &'static str)]),
-    /// A gradient whose every element is a number of a narrower format than is declared.
+    /// One gradient alone, off by what a narrower format than is declared explains.
     Narrow(Format),
 }
 
@@ -140,9 +140,7 @@ impl GradientFault {
                 .iter()
                 .find(|(change, _)| off && failing.iter().all(|at| explains(*change, model, at)))
                 .map(|(_, detail)| *detail)?,
-            Kind::Narrow(format) => {
-                failing.iter().all(|at| carried_in(*format, model, at.quantity)).then_some("")?
-            }
+            Kind::Narrow(format) => carried_in(*format, model, failing)?,
         };
         let explanation = if detail.is_empty() {
             self.explanation.to_owned()
@@ -153,11 +151,24 @@ impl GradientFault {
     }
 }
 
-/// Whether every element of a gradient is a number of `format`, and its own format is wider.
-fn carried_in(format: Format, model: &Model<'_>, quantity: GradientOf) -> bool {
-    let wider = model.problem.format.precision() > format.precision();
+/// How one gradient shows that it was carried in `format` between blocks: by elements that are all
+/// numbers of it, where its own format is wider; or else by the size of its errors.
+fn carried_in(
+    format: Format,
+    model: &Model<'_>,
+    failing: &[FailingGradient],
+) -> Option<&'static str> {
+    let quantity = failing.first()?.quantity;
+    if failing.iter().any(|at| at.quantity != quantity) {
+        return None;
+    }
     let gradient = model.of(quantity);
-    wider
-        && gradient.iter().any(|&x| x != 0.0 && x.is_finite())
-        && gradient.iter().all(|&x| format.represents(x))
+    let wider = model.problem.format.precision() > format.precision();
+    if wider && gradient.iter().all(|&x| format.represents(x)) {
+        Some("its every element is a number of that format")
+    } else if failing.iter().all(|at| within_carry(format, model, at)) {
+        Some("its errors have that size")
+    } else {
+        None
+    }
 }

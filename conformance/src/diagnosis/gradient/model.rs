@@ -49,9 +49,10 @@ impl<'a> Model<'a> {
         &self.gradients[quantity as usize]
     }
 
+    /// Whether the row sees the key; none past the last one.
     pub(super) fn sees(&self, row: RowIndex, key: usize) -> bool {
         let RowIndex { batch, head, query } = row;
-        self.problem.sees(Site { batch, head, query, key })
+        key < self.problem.key_len && self.problem.sees(Site { batch, head, query, key })
     }
 
     /// `scale * <q, k>`.

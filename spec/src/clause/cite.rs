@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 
 use super::Clause;
 
-const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
-
 /// One line to cite a clause by, in running text or in a comment of a port.
 ///
 /// ```
@@ -16,7 +14,7 @@ const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 #[must_use]
 pub fn cite_text(clause: &Clause, version: &str) -> String {
     let Clause { id, title, .. } = clause;
-    format!("{id}, \"{title}\", flashproof specification, version {version}, {REPOSITORY}")
+    format!("{id}, \"{title}\", flashproof specification, version {version}")
 }
 
 /// A `BibTeX` entry for a clause; its key is the id with `:` and `.` made `-`, and the version.
@@ -28,7 +26,6 @@ pub fn cite_bibtex(clause: &Clause, version: &str) -> String {
         ("title", format!("{{{}}}: {}", escape(clause.id), escape(clause.title))),
         ("howpublished", format!("flashproof specification, version {}", escape(version))),
         ("note", escape(clause.statement)),
-        ("url", REPOSITORY.to_owned()),
     ];
     let mut entry = format!("@misc{{{key},\n");
     for (name, value) in fields {

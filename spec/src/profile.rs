@@ -38,7 +38,8 @@ pub struct Profile {
     pub schedule: Schedule,
     /// Format of the numerator carried between blocks.
     pub carried_format: Format,
-    /// Whether results below the smallest normal number become zero.
+    /// Whether results below the smallest normal number become zero. The bounds count lost results;
+    /// an operand that is subnormal in the arithmetic format is taken to be read as it is.
     pub flush_to_zero: bool,
     /// Largest error of the division by the normalizer (or of multiplying by its reciprocal), in
     /// units in the last place of `arithmetic`.

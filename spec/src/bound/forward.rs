@@ -15,13 +15,16 @@
 //! min( sum p_i (1 + c_i) |v_ij| / sum p_i e^(-D_i), max_i |v_ij| )`:
 //!
 //! - each weight is rounded to the weight format, and where it is normalized first, divided:
-//!   `a V'_j` with `1 + a = (1 + u_P)(1 + eps_div if normalized)`;
+//!   `a V'_j` with `1 + a = (1 + u_P)(1 + eps_div if normalized)` (`u_P` counts in `D_i` instead
+//!   where the normalizer sums the rounded weights, which then share it);
 //!   then there is no division at the end, and `eps = 0` below;
 //! - products and sums: [`super::accumulation::error`] with mass `(1 + a) V'_j` and total
 //!   `|o'_j| + a V'_j`, the rescalings counted as roundings;
 //! - the numerator carried between blocks in a narrower format: one rounding a block;
 //! - underflow, absolute in the kernel's frame: of weights and rescaling factors, times
-//!   `sum |v_ij|`; of products, sums and rescalings. Divided by the normalizer there.
+//!   `sum |v_ij|`; of products, sums and rescalings, in the accumulator's format. Divided by the
+//!   normalizer there. An approximate exponential or quotient below the normal range errs by its
+//!   ulps of the smallest subnormal.
 //!
 //! Together `E_N`. The normalizer's sum has positive terms, so it errs relatively by
 //! `E_l = (1 + u)^(h + R) - 1` and its own underflow. With the division,
@@ -32,7 +35,11 @@
 //! ```
 //!
 //! and rounding to the output format adds `u_out |O|` and half its smallest subnormal.
-//! Where the result might leave the range of its format no bound exists.
+//! Where a score, a weight, a partial numerator or the result might leave the range of its format,
+//! no bound exists. Partial numerators are relative to the running maximum, so keys that count for
+//! nothing in the end may have weighed as much as any.
+
+use std::f64::consts::LOG2_E;
 
 use ndarray::{ArrayView1, ArrayView2};
 
@@ -68,11 +75,17 @@ pub fn forward(
 ) -> ForwardBounds {
     assert_eq!(values.nrows(), row.gap_hi.len(), "one value row for each visible key");
     assert_eq!(values.ncols(), row.output_hi.len(), "one output for each value entry");
-    if scores_overflow(problem, profile, row) {
+    let unbounded = || {
         let none = Bound::None(NoBound::Overflow);
-        return ForwardBounds { output: vec![none; values.ncols()], lse: none };
+        ForwardBounds { output: vec![none; values.ncols()], lse: none }
+    };
+    if scores_overflow(problem, profile, row) {
+        return unbounded();
     }
     let weights = Weights::new(problem, profile, row);
+    if weights_overflow(profile, &weights) {
+        return unbounded();
+    }
     let normalizer = NormalizerError::new(problem, profile, &weights);
     let entry = Entry { problem, profile, row, weights: &weights, normalizer: &normalizer };
     let output = values
@@ -87,12 +100,22 @@ pub fn forward(
 /// Whether a dot product, or a score in its own format, might leave the range of its format.
 fn scores_overflow(problem: &Problem, profile: &Profile, row: &RowCondition) -> bool {
     let largest = |xs: &[f64]| xs.iter().copied().fold(0.0, f64::max);
-    let mass = largest(&row.dot_mass_hi);
-    let unscaled = if problem.scale_f64() == 0.0 { 0.0 } else { mass / problem.scale_f64().abs() };
+    let scale = problem.scale_f64().abs();
+    // Products and scores may be kept before they are scaled, after, or in base two.
+    let stored = |x: f64| (x * LOG2_E).max(if scale == 0.0 { 0.0 } else { x / scale });
     let accumulator = accumulation::format(profile.score_accumulation, profile.arithmetic);
     // A factor of two stands for every rounding on the way.
-    2.0 * unscaled > accumulator.max_finite()
-        || 2.0 * largest(&row.score_magnitude_hi) > profile.score_format.max_finite()
+    2.0 * stored(largest(&row.dot_mass_hi)) > accumulator.max_finite()
+        || 2.0 * stored(largest(&row.score_magnitude_hi)) > profile.score_format.max_finite()
+}
+
+/// Whether a weight, or the normalizer, might leave the range of its format.
+fn weights_overflow(profile: &Profile, weights: &Weights) -> bool {
+    // A factor of two stands for every rounding on the way.
+    let weight = Upper::new(2.0) * weights.largest;
+    let normalizer = weight * Upper::count(weights.log_error.len());
+    weight.get() > profile.weight_format.max_finite()
+        || normalizer.get() > profile.arithmetic.max_finite()
 }
 
 /// Relative error of the computed normalizer.
@@ -139,7 +162,7 @@ impl Entry<'_> {
         let shift = self.shift(values, output_lo, output_hi);
         let perturbed = output + shift;
         let magnitude = self.magnitude(values);
-        if self.numerator_overflows(magnitude) {
+        if self.numerator_overflows(values, magnitude) {
             return Bound::None(NoBound::Overflow);
         }
         let numerator = self.numerator(values, magnitude, perturbed);
@@ -151,7 +174,7 @@ impl Entry<'_> {
         let rest = self.normalizer.relative.complement();
         let quotient =
             numerator * (Upper::ONE + division) + perturbed * (division + self.normalizer.relative);
-        let before_output = shift + quotient / rest + weight::underflow(profile);
+        let before_output = shift + quotient / rest + weight::division_underflow(profile);
         let rounded = before_output
             + weight::narrowing(profile, self.problem.format) * (output + before_output)
             + weight::narrowing_underflow(profile, self.problem.format);
@@ -208,13 +231,13 @@ impl Entry<'_> {
 
     fn per_weight_error(&self) -> Upper {
         let profile = self.profile;
-        let narrow = match profile.normalizer {
-            Normalizer::Unrounded => weight::narrowing(profile, profile.weight_format),
-            Normalizer::Rounded => Upper::ZERO,
-        };
-        match profile.weights {
-            WeightRounding::Unnormalized => narrow,
-            WeightRounding::Normalized => {
+        let narrow = weight::narrowing(profile, profile.weight_format);
+        match (profile.weights, profile.normalizer) {
+            (WeightRounding::Unnormalized, Normalizer::Unrounded) => narrow,
+            // The normalizer shares that rounding; it is counted in each weight.
+            (WeightRounding::Unnormalized, Normalizer::Rounded) => Upper::ZERO,
+            // Rounded again after the division.
+            (WeightRounding::Normalized, _) => {
                 let division = division_error(profile);
                 narrow + division + narrow * division
             }
@@ -225,12 +248,15 @@ impl Entry<'_> {
     fn lost(&self, values: &ArrayView1<'_, f64>, rescalings: usize) -> Upper {
         let profile = self.profile;
         let tiny = weight::underflow(profile);
+        let sum_tiny = weight::sum_underflow(profile, profile.value_accumulation);
         let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
         let carried_tiny = weight::narrowing_underflow(profile, profile.carried_format);
         let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
         let exponential_tiny = weight::exponential_underflow(profile);
-        let per_value = weight_tiny + exponential_tiny * Upper::count(1 + rescalings) + tiny;
-        let sums = tiny * Upper::count(2 * values.len() + rescalings)
+        let per_value = weight_tiny
+            + exponential_tiny * Upper::count(1 + rescalings)
+            + weight::division_underflow(profile).max(tiny);
+        let sums = sum_tiny * Upper::count(2 * values.len() + rescalings)
             + carried_tiny * Upper::count(1 + rescalings);
         let frame = match profile.weights {
             WeightRounding::Unnormalized => self.weights.own_normalizer.reciprocal(),
@@ -241,10 +267,20 @@ impl Entry<'_> {
     }
 
     /// Whether a partial numerator might leave the range of the accumulator.
-    fn numerator_overflows(&self, magnitude: Upper) -> bool {
+    ///
+    /// Its weights are relative to the greatest score so far, so keys that count for nothing in the
+    /// end may have weighed as much as any.
+    fn numerator_overflows(&self, values: &ArrayView1<'_, f64>, magnitude: Upper) -> bool {
         let profile = self.profile;
         let accumulator = accumulation::format(profile.value_accumulation, profile.arithmetic);
-        let largest = Upper::new(2.0) * magnitude * Upper::new(self.row.normalizer_hi);
+        let mass = match profile.weights {
+            WeightRounding::Unnormalized => {
+                let values: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
+                self.weights.largest * values
+            }
+            WeightRounding::Normalized => magnitude,
+        };
+        let largest = Upper::new(2.0) * mass;
         largest.get() > accumulator.max_finite().min(profile.carried_format.max_finite())
     }
 }

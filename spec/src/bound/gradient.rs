@@ -210,7 +210,8 @@ impl RowErrors<'_> {
             Upper::new(self.row.dp_mass_hi[i]),
             Upper::new(self.row.dp_magnitude_hi[i]),
         );
-        let tiny = weight::underflow(self.profile) * Upper::count(2 * self.problem.value_dim);
+        let tiny = weight::sum_underflow(self.profile, self.profile.score_accumulation)
+            * Upper::count(2 * self.problem.value_dim);
         accumulation::error(self.profile.score_accumulation, &sum) + tiny
     }
 }
@@ -372,7 +373,9 @@ impl ScaledSum {
         let sum = Sum { terms, positions, runs, rescalings: 0, mass, total };
         let tiny = weight::underflow(profile);
         let summation = accumulation::error(profile.value_accumulation, &sum)
-            + tiny * Upper::count(2 * self.terms) * scale;
+            + weight::sum_underflow(profile, profile.value_accumulation)
+                * Upper::count(2 * self.terms)
+                * scale.max(Upper::ONE);
         let carried = weight::narrowing(profile, profile.carried_format).compound(self.terms)
             * (mass + summation)
             + weight::narrowing_underflow(profile, profile.carried_format)

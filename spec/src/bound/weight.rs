@@ -15,7 +15,9 @@
 //!
 //! The rescaling factors must be computed from the same rounded references that the weights were,
 //! or from unrounded ones: then their roundings telescope. (`exp2(fma(m_old, c, -fl(m_new c)))`
-//! with `fl(m_old c)` in the weights does not; no kernel in the list of sources does so.)
+//! with `fl(m_old c)` in the weights does not; no kernel in the list of sources does so.) Where the
+//! scale is folded into the query, the scaled query must stay in the normal range: what
+//! underflow loses is multiplied by the key.
 
 use super::accumulation::{self, Sum};
 use super::outward::{Lower, Upper};
@@ -36,6 +38,8 @@ pub(super) struct Weights {
     pub(super) score_error: Upper,
     /// A lower bound on the normalizer in the kernel's own frame, where underflow is absolute.
     pub(super) own_normalizer: Lower,
+    /// An upper bound on a single weight in the frame of the greatest score up to it.
+    pub(super) largest: Upper,
 }
 
 /// The arithmetic format's `u`.
@@ -46,6 +50,19 @@ pub(super) fn unit(profile: &Profile) -> Upper {
 /// Largest absolute error of an arithmetic result that underflows.
 pub(super) fn underflow(profile: &Profile) -> Upper {
     lost_below(profile.arithmetic, profile.flush_to_zero)
+}
+
+/// Largest absolute error of a product or a sum that underflows in its accumulator.
+pub(super) fn sum_underflow(profile: &Profile, accumulation: Accumulation) -> Upper {
+    let format = accumulation::format(accumulation, profile.arithmetic);
+    underflow(profile).max(lost_below(format, profile.flush_to_zero))
+}
+
+/// Largest absolute error of a quotient below the smallest normal number: its ulps are those of the
+/// smallest subnormal there.
+pub(super) fn division_underflow(profile: &Profile) -> Upper {
+    let ulp = Upper::new(profile.arithmetic.smallest_subnormal());
+    underflow(profile).max(Upper::new(profile.division_ulp) * ulp)
 }
 
 /// Largest absolute error of an exponential below the smallest normal number: its ulps are those of
@@ -126,6 +143,7 @@ impl Weights {
         Self {
             relative_error: log_error.iter().map(|d| d.exp_m1()).collect(),
             own_normalizer: own_normalizer(profile, row, kept, largest_error, &rounding),
+            largest: rounding.largest_weight(profile),
             log_error,
             kept,
             score_error: largest_error,
@@ -149,7 +167,10 @@ pub(super) fn score_error(
     };
     let dot = accumulation::error(profile.score_accumulation, &sum)
         + folded * mass
-        + underflow(profile) * scale * Upper::count(2 * problem.head_dim);
+        // A product with the scaled query underflows after the scaling.
+        + sum_underflow(profile, profile.score_accumulation)
+            * scale.max(Upper::ONE)
+            * Upper::count(2 * problem.head_dim);
     dot + narrowing(profile, profile.score_format) * (score + dot)
         + narrowing_underflow(profile, profile.score_format) * scale.max(Upper::ONE)
 }
@@ -182,6 +203,13 @@ impl ArgumentRounding {
             exponentials = exponentials + narrow / narrow.complement();
         }
         Self { per_gap, constant, exponentials, gap_slack: Upper::new(2.0) * score_error }
+    }
+
+    /// The greatest score meets itself. Where its product with the scale is rounded on one side
+    /// only, the difference is not zero but that rounding.
+    fn largest_weight(&self, profile: &Profile) -> Upper {
+        let argument = if profile.scaled_score_rounded { Upper::ZERO } else { self.constant };
+        (argument + self.exponentials).exp_m1() + Upper::ONE
     }
 
     fn of(&self, gap: Upper) -> Upper {

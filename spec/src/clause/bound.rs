@@ -46,7 +46,10 @@ pub(super) const CLAUSES: &[Clause] = &[
             "Blanchard et al. 2020, doi:10.1137/19M1289546 (blocked sums and tensor cores)",
         ],
         executable: "bound::weight::score_error",
-        checked_by: &["spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations"],
+        checked_by: &[
+            "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
+            "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
+        ],
         proof: None,
     },
     Clause {
@@ -71,6 +74,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "bound::forward::forward",
         checked_by: &[
+            "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
             "spec/tests/bounds.rs::a_looser_profile_never_tightens",
@@ -94,6 +98,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &["Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038"],
         executable: "bound::lse::bound",
         checked_by: &[
+            "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
         ],

@@ -236,7 +236,7 @@ impl<'a> Exact<'a> {
         let mass = mass * &factor;
         let total = (error.clone() + gradient).min(&mass);
         let sums = sum_error(profile.value_accumulation, terms, touched, &mass, &total)
-            + big(self.tiny) * &factor * (2 * terms) as u32;
+            + big(self.tiny) * factor.clone().max(&big(1.0)) * (2 * terms) as u32;
         let (u_c, xi_c) = narrow(profile, profile.carried_format);
         let carried = compound(u_c, terms) * (mass.clone() + &sums) + factor * xi_c * terms as u32;
         let unscaled = error + sums + carried;

@@ -4,64 +4,14 @@
 //! unit roundoff of the operation's format in either direction, which is more freedom than any
 //! machine has. What it then returns must lie within the stated bounds.
 
-use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use rug::Float;
 
-/// Bits that the kernel computes in: its own roundings are no part of any comparison.
-pub const BITS: u32 = 160;
+#[path = "roundings.rs"]
+mod roundings;
 
-pub fn big(x: f64) -> Float {
-    Float::with_val(BITS, x)
-}
-
-/// What each rounding does, in the order in which the kernel comes to them.
-pub struct Roundings<'p> {
-    /// Between -1 and 1: the share of the largest error. 0 past the end.
-    plan: &'p [f64],
-    taken: usize,
-}
-
-impl<'p> Roundings<'p> {
-    pub fn new(plan: &'p [f64]) -> Self {
-        Self { plan, taken: 0 }
-    }
-
-    /// How many roundings there were.
-    pub fn taken(&self) -> usize {
-        self.taken
-    }
-
-    fn next(&mut self) -> f64 {
-        self.taken += 1;
-        self.plan.get(self.taken - 1).copied().unwrap_or(0.0)
-    }
-
-    /// `x` as a result in `format`: off by `u/(1 + u)` of it, or by half the smallest subnormal
-    /// (`FAS:num.format.rounding`). Zero is itself.
-    fn round(&mut self, x: Float, format: Format) -> Float {
-        let share = self.next();
-        let u = big(format.unit_roundoff());
-        let lost = if Float::with_val(BITS, x.abs_ref()) < format.smallest_normal() {
-            if x.is_zero() { big(0.0) } else { big(format.smallest_subnormal() / 2.0) }
-        } else {
-            x.clone() * &u / (u.clone() + 1)
-        };
-        x + lost * share
-    }
-
-    /// `x` rounded to a format narrower than the arithmetic's; otherwise `x`, which it is already.
-    fn narrow(&mut self, x: Float, format: Format, profile: &Profile) -> Float {
-        if format == profile.arithmetic { x } else { self.round(x, format) }
-    }
-
-    /// `e^x`, off by so many ulps, one of which is at most twice the unit roundoff.
-    fn exp(&mut self, x: Float, profile: &Profile) -> Float {
-        let share = self.next() * profile.exp_ulp * 2.0 * profile.arithmetic.unit_roundoff();
-        x.exp() * (big(share) + 1)
-    }
-}
+pub use roundings::{BITS, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -264,7 +264,7 @@ impl<'a> Exact<'a> {
         let down = -self.kept.clone().ln();
         let largest = self.log_error.iter().fold(big(0.0), Float::max);
         let moved = up.max(&down).min(&largest) - (big(1.0) - self.e_l()).ln();
-        let ln_l = big(c.normalizer_hi).ln() + &moved;
+        let ln_l = big(c.normalizer_hi).ln() + &moved + &self.score_error;
         let log = big(profile.log.absolute).max(&(big(2.0 * profile.log.ulp) * self.u * &ln_l));
         let factor = compound(self.u, profile.scale_roundings as usize + 3);
         let reference = factor * (self.score_error.clone() + c.max_magnitude_hi);

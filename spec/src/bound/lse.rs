@@ -32,7 +32,8 @@ pub(super) fn bound(
     const SUM_ROUNDINGS: usize = 2;
     let u = weight::unit(profile);
     let moved = perturbation(row, weights) + normalizer.of_logarithm();
-    let log_normalizer = Upper::new(row.normalizer_hi).ln() + moved;
+    // The kernel's reference is off by the score error at most, and its normalizer's logarithm too.
+    let log_normalizer = Upper::new(row.normalizer_hi).ln() + moved + weights.score_error;
     let logarithm = Upper::new(profile.log.absolute)
         .max(Upper::new(2.0 * profile.log.ulp) * u * log_normalizer);
     let reference = Upper::new(row.max_magnitude_hi) + weights.score_error;

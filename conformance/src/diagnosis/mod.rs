@@ -70,7 +70,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// At most `count` items, evenly spread, the first and the last among them.
-fn spread(items: &[RowIndex], count: usize) -> impl Iterator<Item = RowIndex> + '_ {
+fn spread<T: Copy>(items: &[T], count: usize) -> impl Iterator<Item = T> + '_ {
     let taken = items.len().min(count);
     (0..taken).map(move |k| items[if taken > 1 { k * (items.len() - 1) / (taken - 1) } else { 0 }])
 }

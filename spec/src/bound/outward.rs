@@ -87,8 +87,11 @@ impl Upper {
     /// the logarithm.
     pub(super) fn ln(self) -> Self {
         const ROOTS: i32 = 10;
-        if self.0 <= 1.0 || !self.is_finite() {
-            return if self.0 <= 1.0 { Self::ZERO } else { self };
+        if self.0 <= 1.0 {
+            return Self::ZERO;
+        }
+        if !self.is_finite() {
+            return self;
         }
         let mut root = self.0;
         for _ in 0..ROOTS {

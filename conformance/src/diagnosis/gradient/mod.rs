@@ -13,7 +13,7 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
-use super::Finding;
+use super::{Finding, spread};
 use change::Change;
 pub use fault::{GRADIENT_FAULTS, GradientFault};
 use model::Model;
@@ -86,6 +86,5 @@ pub fn diagnose_gradients(evidence: &GradientEvidence<'_>) -> Vec<Finding> {
 /// Some of the elements of one gradient, evenly spread.
 fn examined(failing: &[FailingGradient], quantity: GradientOf) -> Vec<FailingGradient> {
     let all: Vec<_> = failing.iter().filter(|it| it.quantity == quantity).copied().collect();
-    let step = all.len().div_ceil(EXAMINED).max(1);
-    all.into_iter().step_by(step).collect()
+    spread(&all, EXAMINED).collect()
 }

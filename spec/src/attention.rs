@@ -46,6 +46,20 @@ pub fn dense_row_at<A: Arithmetic>(
     })
 }
 
+/// A sink as a row meets it: a key that has a score and no value (`FAS:score.sink.normalizer`).
+///
+/// Absorbed once, anywhere among the keys, it adds its weight to the normalizer and to the LSE, and
+/// nothing to the numerator. A row that sees nothing else has output 0 and the logit as its LSE.
+pub fn sink<A: Arithmetic>(a: &A, logit: A::Score, value_dim: usize) -> KeyOf<A> {
+    Key { score: Some(logit), value: vec![a.zero(); value_dim] }
+}
+
+/// A key under dropout: its weight in the numerator is multiplied by `factor`, that in the
+/// normalizer is not (`FAS:score.dropout.keep`).
+pub fn dropout<A: Arithmetic>(a: &A, key: KeyOf<A>, factor: &A::Number) -> KeyOf<A> {
+    Key { score: key.score, value: key.value.iter().map(|v| a.mul(factor, v)).collect() }
+}
+
 /// Attention from consecutive blocks of `block` keys, the last one shorter where `block` does not
 /// divide their number (`FAS:fwd.tiled.tail`; the chapter, listing 26.3).
 ///

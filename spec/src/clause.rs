@@ -9,13 +9,15 @@
 //!
 //! | symbol | meaning |
 //! |---|---|
-//! | `s_i` | score of key `i`: `scale * <q, k_i>` |
+//! | `s_i` | score of key `i`: `scale * <q, k_i>`, with softcap, bias and ALiBi where the problem has them |
 //! | `m` | the row's reference, usually `max_i s_i` |
-//! | `l` | normalizer: `sum_i e^(s_i - m)` |
+//! | `t` | logit of the sink, where the row has one |
+//! | `l` | normalizer: `sum_i e^(s_i - m)`, the sink's term included |
 //! | `n_j` | numerator: `sum_i e^(s_i - m) v_ij` |
 //! | `o_j` | output: `n_j / l` |
 //! | `L` | log-sum-exp (LSE): `m + ln l` |
 //! | `p_i` | softmax probability: `e^(s_i - L)` |
+//! | `z_i` | what dropout multiplies `p_i` by |
 //! | `dO_j`, `g` | upstream gradients: the loss differentiated by `o_j` and by `L` |
 //! | `dP_i` | gradient by a probability: `sum_j dO_j v_ij` |
 //! | `D` | what the row's probability gradients average to: `sum_j dO_j o_j` |
@@ -37,11 +39,15 @@ mod choice;
 mod cite;
 mod contract;
 mod gradient;
+mod layout;
 mod mask;
+mod modified;
 mod number;
 mod online;
 mod oracle;
 mod problem;
+mod relation;
+mod score;
 mod softmax;
 mod special;
 
@@ -115,11 +121,15 @@ pub fn clauses() -> &'static [&'static Clause] {
             choice::CLAUSES,
             contract::CLAUSES,
             gradient::CLAUSES,
+            layout::CLAUSES,
             mask::CLAUSES,
+            modified::CLAUSES,
             number::CLAUSES,
             online::CLAUSES,
             oracle::CLAUSES,
             problem::CLAUSES,
+            relation::CLAUSES,
+            score::CLAUSES,
             softmax::CLAUSES,
             special::CLAUSES,
         ];

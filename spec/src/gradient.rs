@@ -21,6 +21,7 @@
 //! times as large. So `dS`, `dQ` and `dK` are the derivatives by the model's own scores, queries and
 //! keys in units of `ln 2`, and no irrational number is needed. `dV` has no such factor.
 
+pub mod modified;
 pub mod tiled;
 
 use crate::arithmetic::Arithmetic;

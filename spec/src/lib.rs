@@ -9,7 +9,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`clause`] | what is required, in which words, from which source, checked by which test |
-//! | [`problem`], [`mask`], [`tensor`] | what is computed |
+//! | [`problem`], [`mask`], [`score`], [`pattern`], [`layout`], [`tensor`] | what is computed |
 //! | [`mod@format`], [`profile`] | in which number formats, and with which roundings |
 //! | [`arithmetic`], [`online`], [`attention`], [`gradient`] | the algebra, as functions |
 //! | [`memory`] | what dense and online attention hold |
@@ -22,9 +22,12 @@ pub mod bound;
 pub mod clause;
 pub mod format;
 pub mod gradient;
+pub mod layout;
 pub mod mask;
 pub mod memory;
 pub mod online;
+pub mod pattern;
 pub mod problem;
 pub mod profile;
+pub mod score;
 pub mod tensor;

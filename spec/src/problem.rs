@@ -1,9 +1,12 @@
-//! What is computed: shapes, number format, softmax scale and mask.
+//! What is computed: shapes, number format, softmax scale, mask and score modifications.
 
 use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
+use crate::layout::{Layout, LayoutError};
 use crate::mask::{Mask, Rule, Site};
+use crate::pattern::Pattern;
+use crate::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap};
 
 /// An attention problem.
 ///
@@ -36,6 +39,24 @@ pub struct Problem {
     /// Which keys a query sees.
     #[serde(default)]
     pub mask: Mask,
+    /// A soft bound on scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softcap: Option<Softcap>,
+    /// An additive bias: `bias` of the inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<Bias>,
+    /// Linear biases by distance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alibi: Option<Alibi>,
+    /// A logit without key and value: `sink` of the inputs, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sink: Option<Sink>,
+    /// Dropout of weights, with the keep mask given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout: Option<Dropout>,
+    /// Where the elements of the tensors stand in memory.
+    #[serde(default, skip_serializing_if = "Layout::is_contiguous")]
+    pub layout: Layout,
 }
 
 /// The softmax scale: `score = scale * <query, key>` (`FAS:fwd.score.scale`).
@@ -59,12 +80,42 @@ pub enum ProblemError {
     Heads { query_heads: usize, key_heads: usize },
     #[error("the softmax scale is {0}: expected a finite number")]
     Scale(f64),
-    #[error("the mask gives {found} key lengths for a batch of {batch}: expected one each")]
-    LengthCount { found: usize, batch: usize },
-    #[error("key length {length} of batch member {member} exceeds key_len = {key_len}")]
-    LengthRange { member: usize, length: usize, key_len: usize },
+    #[error("{what}: {found} given for a batch of {batch}, expected one each")]
+    LengthCount { what: &'static str, found: usize, batch: usize },
+    #[error("{what} of batch member {member} is {length}: expected at most {field} = {limit}")]
+    LengthRange {
+        what: &'static str,
+        member: usize,
+        length: usize,
+        field: &'static str,
+        limit: usize,
+    },
+    #[error("{field} of the mask is 0: expected at least 1")]
+    Block { field: &'static str },
+    #[error("{what} has shape {found:?}: expected {expected:?}, or 1 on any axis")]
+    Broadcast { what: &'static str, found: [usize; 4], expected: [usize; 4] },
+    #[error("{what} of batch member {member} are {found}: expected {field} = {expected}")]
+    Documents {
+        what: &'static str,
+        member: usize,
+        found: usize,
+        field: &'static str,
+        expected: usize,
+    },
+    #[error("the softcap is {0}: expected a positive, finite number")]
+    Softcap(f64),
+    #[error("{found} ALiBi slopes for {heads} query heads: expected one each")]
+    SlopeCount { found: usize, heads: usize },
+    #[error("the ALiBi slope of query head {head} is {slope}: expected a finite f32 number")]
+    Slope { head: usize, slope: f64 },
+    #[error(
+        "the dropout scale is {0}: expected a positive f32 number, and a power of two where the format is f64"
+    )]
+    DropoutScale(f64),
     #[error("a tensor of {0} elements is too large to address")]
     TooLarge(String),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
 }
 
 impl Problem {
@@ -83,6 +134,12 @@ impl Problem {
             format,
             scale: Scale::default(),
             mask: Mask::full(),
+            softcap: None,
+            bias: None,
+            alibi: None,
+            sink: None,
+            dropout: None,
+            layout: Layout::Contiguous,
         }
     }
 
@@ -112,26 +169,130 @@ impl Problem {
         {
             return Err(ProblemError::Scale(scale));
         }
-        for rule in &self.mask.rules {
-            if let Rule::KeyLengths(lengths) = rule {
-                self.validate_lengths(lengths)?;
-            }
-        }
+        self.mask.rules.iter().try_for_each(|rule| self.validate_rule(rule))?;
+        self.validate_scores()?;
         [self.query_shape(), self.key_shape(), self.value_shape(), self.output_shape()]
             .iter()
-            .try_for_each(addressable)
+            .try_for_each(addressable)?;
+        Ok(self.validate_layout()?)
     }
 
-    fn validate_lengths(&self, lengths: &[usize]) -> Result<(), ProblemError> {
-        if lengths.len() != self.batch {
-            return Err(ProblemError::LengthCount { found: lengths.len(), batch: self.batch });
-        }
-        match lengths.iter().enumerate().find(|(_, length)| **length > self.key_len) {
-            None => Ok(()),
-            Some((member, &length)) => {
-                Err(ProblemError::LengthRange { member, length, key_len: self.key_len })
+    fn validate_rule(&self, rule: &Rule) -> Result<(), ProblemError> {
+        let keys = ("key_len", self.key_len);
+        let positive = |field, size| match size {
+            0 => Err(ProblemError::Block { field }),
+            _ => Ok(()),
+        };
+        match rule {
+            Rule::CausalTopLeft | Rule::CausalBottomRight | Rule::Window(_) => Ok(()),
+            Rule::KeyLengths(lengths) => self.validate_lengths("key length", lengths, keys),
+            Rule::KeyStarts(starts) => self.validate_lengths("key start", starts, keys),
+            Rule::Prefix(prefix) => self.validate_lengths("prefix", &prefix.lengths, keys),
+            Rule::QueryLengths(lengths) => {
+                self.validate_lengths("query length", lengths, ("query_len", self.query_len))
+            }
+            Rule::Chunked(chunked) => positive("chunk size", chunked.size),
+            Rule::Dilated(dilated) => positive("dilation step", dilated.step),
+            Rule::Documents(documents) => {
+                let queries = ("query_len", self.query_len);
+                self.validate_documents("documents of queries", &documents.query, queries)?;
+                self.validate_documents("documents of keys", &documents.key, keys)
+            }
+            Rule::Boolean(pattern) => self.validate_pattern("the boolean mask", pattern),
+            Rule::BlockSparse(blocks) => {
+                positive("query_block", blocks.query_block)?;
+                positive("key_block", blocks.key_block)?;
+                let [batch, heads, queries, keys] = self.score_shape();
+                let blocks_of = [
+                    batch,
+                    heads,
+                    queries.div_ceil(blocks.query_block),
+                    keys.div_ceil(blocks.key_block),
+                ];
+                broadcasts("the pattern of blocks", blocks.pattern.shape(), blocks_of)
             }
         }
+    }
+
+    fn validate_lengths(
+        &self,
+        what: &'static str,
+        lengths: &[usize],
+        (field, limit): (&'static str, usize),
+    ) -> Result<(), ProblemError> {
+        if lengths.len() != self.batch {
+            let (found, batch) = (lengths.len(), self.batch);
+            return Err(ProblemError::LengthCount { what, found, batch });
+        }
+        match lengths.iter().enumerate().find(|(_, length)| **length > limit) {
+            None => Ok(()),
+            Some((member, &length)) => {
+                Err(ProblemError::LengthRange { what, member, length, field, limit })
+            }
+        }
+    }
+
+    fn validate_documents(
+        &self,
+        what: &'static str,
+        documents: &[Vec<u32>],
+        (field, expected): (&'static str, usize),
+    ) -> Result<(), ProblemError> {
+        if documents.len() != self.batch {
+            let (found, batch) = (documents.len(), self.batch);
+            return Err(ProblemError::LengthCount { what, found, batch });
+        }
+        match documents.iter().map(Vec::len).enumerate().find(|&(_, found)| found != expected) {
+            None => Ok(()),
+            Some((member, found)) => {
+                Err(ProblemError::Documents { what, member, found, field, expected })
+            }
+        }
+    }
+
+    fn validate_pattern(&self, what: &'static str, pattern: &Pattern) -> Result<(), ProblemError> {
+        broadcasts(what, pattern.shape(), self.score_shape())
+    }
+
+    fn validate_scores(&self) -> Result<(), ProblemError> {
+        if let Some(Softcap { cap, .. }) = self.softcap
+            && !(cap.is_finite() && cap > 0.0)
+        {
+            return Err(ProblemError::Softcap(cap));
+        }
+        if let Some(Bias { shape, .. }) = self.bias {
+            broadcasts("the bias", shape, self.score_shape())?;
+        }
+        if let Some(Alibi { slopes: Slopes::Given(slopes), .. }) = &self.alibi {
+            self.validate_slopes(slopes)?;
+        }
+        match &self.dropout {
+            None => Ok(()),
+            Some(dropout) => self.validate_dropout(dropout),
+        }
+    }
+
+    fn validate_slopes(&self, slopes: &[f64]) -> Result<(), ProblemError> {
+        if slopes.len() != self.query_heads {
+            let (found, heads) = (slopes.len(), self.query_heads);
+            return Err(ProblemError::SlopeCount { found, heads });
+        }
+        let fits = |slope: f64| slope.is_finite() && Format::F32.represents(slope);
+        match slopes.iter().enumerate().find(|(_, slope)| !fits(**slope)) {
+            None => Ok(()),
+            Some((head, &slope)) => Err(ProblemError::Slope { head, slope }),
+        }
+    }
+
+    /// The scale is such that its product with a value is a number of `f64`.
+    fn validate_dropout(&self, dropout: &Dropout) -> Result<(), ProblemError> {
+        let Dropout { scale, keep } = dropout;
+        let representable = scale.is_finite() && *scale > 0.0 && Format::F32.represents(*scale);
+        let is_power_of_two = scale.to_bits().trailing_zeros() >= f64::MANTISSA_DIGITS - 1;
+        if !representable || (self.format == Format::F64 && !is_power_of_two) {
+            return Err(ProblemError::DropoutScale(*scale));
+        }
+        self.validate_pattern("the keep mask", keep)
     }
 
     /// Shape of the query tensor.
@@ -156,6 +317,18 @@ impl Problem {
     #[must_use]
     pub const fn output_shape(&self) -> [usize; 4] {
         [self.batch, self.query_heads, self.query_len, self.value_dim]
+    }
+
+    /// Shape of the score matrix, and of what is broadcast to it.
+    #[must_use]
+    pub const fn score_shape(&self) -> [usize; 4] {
+        [self.batch, self.query_heads, self.query_len, self.key_len]
+    }
+
+    /// Shape of the sink tensor.
+    #[must_use]
+    pub const fn sink_shape(&self) -> [usize; 1] {
+        [self.query_heads]
     }
 
     /// Shape of the LSE tensor.
@@ -190,6 +363,19 @@ impl Problem {
             Scale::InverseSqrtHeadDim => 1.0 / (self.head_dim as f64).sqrt(),
             Scale::Value(scale) => scale,
         }
+    }
+}
+
+/// Refuses a shape that is not `expected` with any axes of extent 1.
+fn broadcasts(
+    what: &'static str,
+    found: [usize; 4],
+    expected: [usize; 4],
+) -> Result<(), ProblemError> {
+    if found.iter().zip(&expected).all(|(&found, &expected)| found == expected || found == 1) {
+        Ok(())
+    } else {
+        Err(ProblemError::Broadcast { what, found, expected })
     }
 }
 

@@ -19,8 +19,16 @@ pub struct Profile {
     pub value_accumulation: Accumulation,
     /// Largest error of the exponential, in units in the last place of `arithmetic`.
     pub exp_ulp: f64,
+    /// Largest error of the hyperbolic tangent of a softcap, in units in the last place of
+    /// `arithmetic`: relative, also where the tangent is small.
+    pub tanh_ulp: f64,
     /// Roundings in the factor applied to a dot product: `scale`, or `scale * log2(e)`.
     pub scale_roundings: u32,
+    /// Roundings of the two factors of a query-key product by a scale that is multiplied into them
+    /// beforehand: 1 where it is folded into query or key, 2 where its root is folded into both. One
+    /// is counted in any case.
+    #[serde(default = "one_operand")]
+    pub operand_roundings: u32,
     /// Whether the scaled score is rounded before the maximum is subtracted (no fused
     /// multiply-add).
     pub scaled_score_rounded: bool,
@@ -36,6 +44,11 @@ pub struct Profile {
     pub normalizer_depth: Option<usize>,
     /// Whether keys are taken all at once or in blocks.
     pub schedule: Schedule,
+    /// Into how many parts, at most, the keys of a row and its sink are divided that are finished each
+    /// by itself, into an output and an LSE of `arithmetic`, and then merged by the exponentials of
+    /// their LSEs; `None`: the row is finished at once.
+    #[serde(default)]
+    pub merged_parts: Option<usize>,
     /// Format of the numerator carried between blocks.
     pub carried_format: Format,
     /// Whether results below the smallest normal number become zero. The bounds count lost results;
@@ -122,6 +135,12 @@ pub struct LogError {
 /// one. The C and Rust libraries' `exp` err by less.
 pub const EXP_ULP: f64 = 2.5;
 
+/// CUDA programming guide, table of mathematical functions: `tanhf` errs by 2 ulp (1 in later
+/// editions) from the correctly rounded value, hence by 2.5 ulp from the exact one; the C library's
+/// `tanh` by no more. A kernel that uses `tanh.approx.f32` declares 4096: its relative error of
+/// 2^-11 (PTX ISA) in units of 2^-23.
+pub const TANH_ULP: f64 = 2.5;
+
 /// A reciprocal good to 1 ulp and the product with it, each counted as a whole ulp and the second
 /// order with a half: above the half ulp of a true division.
 pub const DIVISION_ULP: f64 = 2.5;
@@ -132,6 +151,11 @@ pub const LOG_ERROR: LogError = LogError { absolute: 3.592_267_9e-7, ulp: 3.0 };
 
 /// Roundings in `scale * log2(e)`: square root, division, product.
 pub const SCALE_ROUNDINGS: u32 = 3;
+
+/// A scale folded into the query, as `FlashAttention` and others do; that covers one which is not.
+const fn one_operand() -> u32 {
+    1
+}
 
 impl Profile {
     /// The strict profile of a flash kernel for inputs of `format`: accumulators and scores in f32
@@ -148,7 +172,9 @@ impl Profile {
             score_accumulation: accumulation,
             value_accumulation: accumulation,
             exp_ulp: EXP_ULP,
+            tanh_ulp: TANH_ULP,
             scale_roundings: SCALE_ROUNDINGS,
+            operand_roundings: one_operand(),
             scaled_score_rounded: true,
             score_format: arithmetic,
             weight_format,
@@ -156,6 +182,7 @@ impl Profile {
             normalizer: Normalizer::Unrounded,
             normalizer_depth: None,
             schedule: Schedule::Undeclared,
+            merged_parts: None,
             carried_format: arithmetic,
             flush_to_zero: false,
             division_ulp: DIVISION_ULP,

@@ -4,6 +4,7 @@ use ndarray::{ArrayD, ArrayView3, ArrayView4, Ix3, Ix4, IxDyn};
 
 use crate::format::Format;
 use crate::problem::Problem;
+use crate::score::Sink;
 
 /// A dense tensor whose every value is representable in `format`.
 ///
@@ -25,6 +26,10 @@ pub enum TensorError {
     Format { tensor: String, found: Format, expected: Format },
     #[error("{count} values do not fill shape {shape:?}")]
     Count { count: usize, shape: Vec<usize> },
+    #[error("{tensor} is missing: the problem has one")]
+    Missing { tensor: String },
+    #[error("{tensor} is given: the problem has none")]
+    Unexpected { tensor: String },
     #[error("value {value} at flat index {index} is not representable in {format}")]
     Value { value: f64, index: usize, format: Format },
 }
@@ -126,9 +131,19 @@ pub struct Inputs {
     pub key: Tensor,
     /// Value, `[batch, key_heads, key_len, value_dim]`.
     pub value: Tensor,
+    /// Additive bias, of the problem's bias shape and format; where the problem has one.
+    pub bias: Option<Tensor>,
+    /// Logits of the sinks, `[query_heads]`; where the problem has them.
+    pub sink: Option<Tensor>,
 }
 
 impl Inputs {
+    /// Query, key and value, without bias and sinks.
+    #[must_use]
+    pub const fn new(query: Tensor, key: Tensor, value: Tensor) -> Self {
+        Self { query, key, value, bias: None, sink: None }
+    }
+
     /// Checks shapes and formats against the problem.
     ///
     /// # Errors
@@ -136,7 +151,9 @@ impl Inputs {
     pub fn check(&self, problem: &Problem) -> Result<(), TensorError> {
         self.query.check("query", &problem.query_shape(), problem.format)?;
         self.key.check("key", &problem.key_shape(), problem.format)?;
-        self.value.check("value", &problem.value_shape(), problem.format)
+        self.value.check("value", &problem.value_shape(), problem.format)?;
+        check_bias("bias", self.bias.as_ref(), problem)?;
+        check_sink("sink", self.sink.as_ref(), problem)
     }
 }
 
@@ -192,9 +209,20 @@ pub struct Gradients {
     pub key: Tensor,
     /// Gradient with respect to the value, shaped like it: summed over the query heads that read it.
     pub value: Tensor,
+    /// Gradient with respect to the bias, shaped like it: summed over what shares an entry.
+    pub bias: Option<Tensor>,
+    /// Gradient with respect to the logits of the sinks, `[query_heads]`: summed over batch and
+    /// queries.
+    pub sink: Option<Tensor>,
 }
 
 impl Gradients {
+    /// Gradients of query, key and value, of a problem without bias and sinks.
+    #[must_use]
+    pub const fn new(query: Tensor, key: Tensor, value: Tensor) -> Self {
+        Self { query, key, value, bias: None, sink: None }
+    }
+
     /// Checks shapes and formats against the problem.
     ///
     /// # Errors
@@ -202,6 +230,37 @@ impl Gradients {
     pub fn check(&self, problem: &Problem) -> Result<(), TensorError> {
         self.query.check("query_gradient", &problem.query_shape(), problem.format)?;
         self.key.check("key_gradient", &problem.key_shape(), problem.format)?;
-        self.value.check("value_gradient", &problem.value_shape(), problem.format)
+        self.value.check("value_gradient", &problem.value_shape(), problem.format)?;
+        check_bias("bias_gradient", self.bias.as_ref(), problem)?;
+        check_sink("sink_gradient", self.sink.as_ref(), problem)
+    }
+}
+
+/// Checks that there is a bias where the problem has one, and of its shape and format.
+fn check_bias(name: &str, tensor: Option<&Tensor>, problem: &Problem) -> Result<(), TensorError> {
+    let expected = problem.bias.as_ref().map(|bias| (&bias.shape[..], bias.format));
+    check_optional(name, tensor, expected)
+}
+
+/// Checks that there are logits of sinks where the problem has them, and of their shape and format.
+fn check_sink(name: &str, tensor: Option<&Tensor>, problem: &Problem) -> Result<(), TensorError> {
+    let shape = problem.sink_shape();
+    let expected = match problem.sink {
+        None | Some(Sink::Zero) => None,
+        Some(Sink::Logits(format)) => Some((&shape[..], format)),
+    };
+    check_optional(name, tensor, expected)
+}
+
+fn check_optional(
+    name: &str,
+    tensor: Option<&Tensor>,
+    expected: Option<(&[usize], Format)>,
+) -> Result<(), TensorError> {
+    match (tensor, expected) {
+        (None, None) => Ok(()),
+        (Some(tensor), Some((shape, format))) => tensor.check(name, shape, format),
+        (None, Some(_)) => Err(TensorError::Missing { tensor: name.to_owned() }),
+        (Some(_), None) => Err(TensorError::Unexpected { tensor: name.to_owned() }),
     }
 }

@@ -47,7 +47,11 @@ fn row(scores: &[f64], mass_factor: f64, values: Vec<f64>) -> Row {
         .map(|column| column.iter().zip(&p).map(|(v, p)| v * p).sum())
         .collect();
     let condition = RowCondition {
+        gap_lo: scores.iter().map(|s| m - s).collect(),
         gap_hi: scores.iter().map(|s| m - s).collect(),
+        product_magnitude_hi: scores.iter().map(|s| s.abs()).collect(),
+        addend_magnitude_hi: vec![0.0; n],
+        cap_argument_lo: vec![0.0; n],
         score_magnitude_hi: scores.iter().map(|s| s.abs()).collect(),
         dot_mass_hi: scores.iter().map(|s| s.abs() * mass_factor).collect(),
         probability_lo: p.clone(),
@@ -58,6 +62,7 @@ fn row(scores: &[f64], mass_factor: f64, values: Vec<f64>) -> Row {
         lse_magnitude_hi: (m + l.ln()).abs(),
         output_lo: output.clone(),
         output_hi: output,
+        sink: None,
     };
     Row { condition, values }
 }
@@ -234,19 +239,20 @@ impl<'a> Exact<'a> {
         let a = if normalized { (division.clone() + 1) * (1.0 + big(u_p)) - 1 } else { big(u_p) };
         let rounding: Float = a * &v_mass;
         let perturbed: Float = s.clone() + o.abs();
-        let term_mass = v_mass + &rounding;
-        let products: Float = term_mass.clone() * self.u;
-        let total: Float = perturbed.clone() + &rounding;
-        let h: Float = (term_mass.clone() + total + products.clone() * 2) / 2;
-        let sums = products + compound(self.u, n - 1 + self.rescalings) * h;
         let (u_c, xi_c) = narrow(profile, profile.carried_format);
-        let carried = compound(u_c, 1 + self.rescalings) * (term_mass + &sums);
         let per_value: Float =
             self.tiny_exponential() * (1 + self.rescalings as u32) + xi_p + self.tiny;
         let absolute: Float = big(self.tiny) * (2 * n + self.rescalings) as u32
             + big(xi_c) * (1 + self.rescalings as u32);
         let frame = self.own_normalizer.clone().recip() + u32::from(normalized);
-        let e_n = rounding + sums + carried + (per_value * values_mass + absolute) * frame;
+        let lost: Float = (per_value * values_mass + absolute) * frame;
+        let term_mass = v_mass + &rounding + &lost;
+        let products: Float = term_mass.clone() * self.u;
+        let total: Float = perturbed.clone() + &rounding + &lost;
+        let h: Float = (term_mass.clone() + total + products.clone() * 2) / 2;
+        let sums = products + compound(self.u, n - 1 + self.rescalings) * h;
+        let carried = compound(u_c, 1 + self.rescalings) * (term_mass + &sums);
+        let e_n = rounding + sums + carried + lost;
 
         let eps = if normalized { big(0.0) } else { division };
         let e_l = self.e_l();

@@ -8,13 +8,16 @@ mod gradient_equations;
 mod support;
 
 use flashproof_spec::bound::gradient::{
-    Contribution, GradientCondition, GradientRow, QueryEntry, key_gradient, query_gradient,
-    value_gradient,
+    Contribution, GradientCondition, GradientRow, QueryEntry, SinkGradientCondition, bias_gradient,
+    key_gradient, query_gradient, sink_gradient, value_gradient,
 };
 use flashproof_spec::bound::{Bound, NoBound};
 use flashproof_spec::format::Format;
+use flashproof_spec::mask::Alignment;
+use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::{Problem, Scale};
 use flashproof_spec::profile::{Accumulation, Profile};
+use flashproof_spec::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap, SoftcapOrder};
 use gradient_equations::{BITS, Data, Exact, big};
 use proptest::prelude::*;
 use rug::Float;
@@ -31,20 +34,52 @@ fn magnitudes(count: usize, largest: f64) -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(0.0..largest, count)
 }
 
+fn sinks() -> impl Strategy<Value = SinkGradientCondition> {
+    (-30.0..30.0_f64, 0.0..1.0_f64, 0.0..9.0_f64).prop_map(|(logit, probability, centred)| {
+        SinkGradientCondition { logit, probability_hi: probability, centred_magnitude_hi: centred }
+    })
+}
+
+/// What score modifications add to a row: magnitudes of addends, slopes, how far beyond the cap,
+/// and factors of dropout.
+fn modified(keys: usize) -> impl Strategy<Value = [Vec<f64>; 4]> {
+    let dropout = prop_oneof![1 => Just(0.0), 2 => Just(DROPOUT_SCALE)];
+    (
+        magnitudes(keys, 30.0),
+        magnitudes(keys, 1.0),
+        magnitudes(keys, 9.0),
+        prop::collection::vec(dropout, keys),
+    )
+        .prop_map(|(addends, slopes, arguments, mut dropout)| {
+            // The first key is that of the sums over rows: without it nothing would be left of dV.
+            dropout[0] = DROPOUT_SCALE;
+            [addends, slopes, arguments, dropout]
+        })
+}
+
+/// Magnitudes that need not belong to any row: the equations hold for all.
 fn condition(keys: usize) -> impl Strategy<Value = GradientCondition> {
     let vectors = (magnitudes(keys, 30.0), magnitudes(keys, 30.0), magnitudes(keys, 30.0));
     let more = (magnitudes(keys, 60.0), magnitudes(keys, 9.0), magnitudes(keys, 1.0));
     let small = prop_oneof![Just(0.0), 0.0..1e-3_f64];
     let scalars = (0.0..30.0_f64, 0.0..9.0_f64, 0.0..9.0_f64, small.clone(), small);
     let lse_gradient = prop_oneof![Just(0.0), 0.0..4.0_f64];
-    (vectors, more, scalars, lse_gradient).prop_map(|(vectors, more, scalars, lse_gradient)| {
-        let (score, cancelled, dp) = vectors;
+    let rest = (magnitudes(keys, 30.0), modified(keys), lse_gradient, sinks());
+    (vectors, more, scalars, rest).prop_map(|(vectors, more, scalars, rest)| {
+        let (product, cancelled, dp) = vectors;
         let (centred, dp_cancelled, probability) = more;
         let (lse, delta, delta_cancelled, delta_shift, lse_shift) = scalars;
+        let (score, [addend, slope, cap_argument, dropout], lse_gradient, sink) = rest;
         let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x + y).collect();
         GradientCondition {
-            dot_mass_hi: sum(&score, &cancelled),
+            dot_mass_hi: sum(&product, &cancelled),
             score_magnitude_hi: score,
+            product_magnitude_hi: product,
+            addend_magnitude_hi: addend,
+            cap_argument_lo: cap_argument,
+            cap_slope_hi: slope,
+            dropout,
+            log_probability_hi: probability.iter().map(|p| p.ln()).collect(),
             probability_hi: probability,
             lse_magnitude_hi: lse,
             dp_mass_hi: sum(&dp, &dp_cancelled),
@@ -55,6 +90,7 @@ fn condition(keys: usize) -> impl Strategy<Value = GradientCondition> {
             delta_mass_hi: delta + delta_cancelled,
             delta_shift_hi: delta_shift,
             lse_shift_hi: lse_shift,
+            sink: Some(sink),
         }
     })
 }
@@ -113,6 +149,56 @@ fn problem(format: Format) -> Problem {
     Problem { value_dim: 8, ..Problem::new(format, 1, 12, 16) }
 }
 
+/// A number of f32, as any dropout's scale.
+const DROPOUT_SCALE: f64 = 1.25;
+
+fn softcaps() -> impl Strategy<Value = Softcap> {
+    let orders = prop::sample::select(vec![SoftcapOrder::BeforeBias, SoftcapOrder::AfterBias]);
+    (0.25..50.0_f64, orders).prop_map(|(cap, order)| Softcap { cap, order })
+}
+
+/// Problems with any score modifications, or none.
+fn problems(format: Format) -> impl Strategy<Value = Problem> {
+    let formats = prop::sample::select(vec![Format::F64, Format::F32, Format::F16, Format::Bf16]);
+    let slopes = prop::sample::select(vec![Slopes::Standard, Slopes::Given(vec![0.5])]);
+    (
+        prop::option::of(softcaps()),
+        prop::option::of(formats.clone()),
+        prop::option::of(slopes),
+        prop::option::of(formats),
+        any::<bool>(),
+    )
+        .prop_map(move |(softcap, bias, slopes, sink, dropout)| Problem {
+            softcap,
+            bias: bias.map(|format| Bias { shape: [1; 4], format }),
+            alibi: slopes.map(|slopes| Alibi { slopes, alignment: Alignment::BottomRight }),
+            sink: sink.map(Sink::Logits),
+            dropout: dropout.then(|| Dropout {
+                scale: DROPOUT_SCALE,
+                keep: Pattern::from_fn([1; 4], |_| true),
+            }),
+            ..problem(format)
+        })
+}
+
+/// A problem and a profile for its format.
+fn contracts() -> impl Strategy<Value = (Problem, Profile)> {
+    profiles().prop_flat_map(|(format, profile)| (problems(format), Just(profile)))
+}
+
+/// The bounds on one entry of `dQ`, `dK` and `dV`, and of the gradients of bias and sink where the
+/// problem has them.
+fn all_bounds_of(problem: &Problem, profile: &Profile, data: &Data) -> Vec<Bound> {
+    let rows: Vec<_> =
+        data.rows.iter().map(|row| GradientRow::new(problem, profile, row)).collect();
+    let sites: Vec<_> = rows.iter().map(|row| Contribution { row, key: 0, factor: 1.0 }).collect();
+    let rows: Vec<_> = rows.iter().collect();
+    let bias = problem.bias.map(|_| bias_gradient(problem, profile, &sites, data.gradient));
+    let sink = matches!(problem.sink, Some(Sink::Logits(_)))
+        .then(|| sink_gradient(problem, profile, &rows, data.gradient));
+    bounds_of(problem, profile, data).into_iter().chain(bias).chain(sink).collect()
+}
+
 /// The bounds on one entry of `dQ`, `dK` and `dV`.
 fn bounds_of(problem: &Problem, profile: &Profile, data: &Data) -> [Bound; 3] {
     let rows: Vec<_> =
@@ -149,11 +235,17 @@ proptest! {
     #![proptest_config(settings("gradient_bounds", "tests/proptest-regressions/gradient_bounds.txt"))]
 
     #[test]
-    fn the_evaluation_is_just_above_the_equations(data in data(), (format, profile) in profiles()) {
-        let problem = problem(format);
+    fn the_evaluation_is_just_above_the_equations(
+        data in data(),
+        (problem, profile) in contracts(),
+    ) {
         let exact = Exact::new(&problem, &profile, &data);
         let truths = [exact.query(), exact.key_sum(), exact.value()];
-        for (bound, truth) in bounds_of(&problem, &profile, &data).into_iter().zip(truths) {
+        let truths: Vec<_> =
+            truths.into_iter().chain(exact.bias()).chain(exact.sink()).collect();
+        let bounds = all_bounds_of(&problem, &profile, &data);
+        prop_assert_eq!(bounds.len(), truths.len());
+        for (bound, truth) in bounds.into_iter().zip(truths) {
             let bound = big(within(bound));
             prop_assert!(bound >= truth, "{bound} is below {truth}");
             let allowed = Float::with_val(BITS, &truth * (1.0 + EVALUATION_SLACK))
@@ -164,11 +256,11 @@ proptest! {
 
     /// Whatever a kernel declares more generously bounds it more loosely.
     #[test]
-    fn a_looser_profile_never_tightens(data in data(), (format, profile) in profiles()) {
-        let problem = problem(format);
+    fn a_looser_profile_never_tightens(data in data(), (problem, profile) in contracts()) {
         let coarse = Accumulation::TensorCore { chunk: 4, fraction_bits: 10, output_bits: 10 };
         let looser = [
             Profile { exp_ulp: profile.exp_ulp * 2.0, ..profile.clone() },
+            Profile { tanh_ulp: profile.tanh_ulp * 2.0, ..profile.clone() },
             Profile { scale_roundings: profile.scale_roundings + 1, ..profile.clone() },
             Profile { score_format: Format::Bf16, ..profile.clone() },
             Profile { weight_format: Format::Bf16, ..profile.clone() },
@@ -177,9 +269,10 @@ proptest! {
             Profile { score_accumulation: coarse, ..profile.clone() },
             Profile { value_accumulation: coarse, ..profile.clone() },
         ];
-        let strict = bounds_of(&problem, &profile, &data);
+        let strict = all_bounds_of(&problem, &profile, &data);
         for profile in &looser {
-            for (strict, loose) in strict.into_iter().zip(bounds_of(&problem, profile, &data)) {
+            let loose = all_bounds_of(&problem, profile, &data);
+            for (&strict, loose) in strict.iter().zip(loose) {
                 assert_no_smaller(strict, loose);
             }
         }
@@ -187,13 +280,12 @@ proptest! {
 
     /// A forward pass further off, greater scores or more cancellation leave more room.
     #[test]
-    fn a_harder_row_never_tightens(data in data(), (format, profile) in profiles()) {
-        let problem = problem(format);
-        let strict = bounds_of(&problem, &profile, &data);
+    fn a_harder_row_never_tightens(data in data(), (problem, profile) in contracts()) {
+        let strict = all_bounds_of(&problem, &profile, &data);
         let moved = |change: &dyn Fn(&mut GradientCondition)| {
             let mut moved = data.clone();
             moved.rows.iter_mut().for_each(change);
-            bounds_of(&problem, &profile, &moved)
+            all_bounds_of(&problem, &profile, &moved)
         };
         let harder = [
             moved(&|row| row.lse_shift_hi += 0.5),
@@ -201,9 +293,12 @@ proptest! {
             moved(&|row| row.lse_magnitude_hi += 100.0),
             moved(&|row| row.dot_mass_hi.iter_mut().for_each(|mass| *mass *= 2.0)),
             moved(&|row| row.dp_mass_hi.iter_mut().for_each(|mass| *mass *= 2.0)),
+            moved(&|row| row.addend_magnitude_hi.iter_mut().for_each(|addend| *addend += 9.0)),
+            moved(&|row| row.cap_slope_hi.iter_mut().for_each(|slope| *slope += 0.5)),
+            moved(&|row| row.cap_argument_lo.iter_mut().for_each(|argument| *argument = 0.0)),
         ];
         for loose in harder {
-            for (strict, loose) in strict.into_iter().zip(loose) {
+            for (&strict, loose) in strict.iter().zip(loose) {
                 assert_no_smaller(strict, loose);
             }
         }
@@ -214,6 +309,13 @@ proptest! {
 fn one_pair() -> GradientCondition {
     GradientCondition {
         score_magnitude_hi: vec![0.0],
+        product_magnitude_hi: vec![0.0],
+        addend_magnitude_hi: vec![0.0],
+        cap_argument_lo: vec![0.0],
+        cap_slope_hi: vec![1.0],
+        dropout: vec![1.0],
+        log_probability_hi: vec![0.0],
+        sink: None,
         dot_mass_hi: vec![0.0],
         probability_hi: vec![1.0],
         lse_magnitude_hi: 0.0,

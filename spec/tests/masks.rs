@@ -3,7 +3,10 @@
 mod support;
 
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::{Mask, Rule, Site};
+use flashproof_spec::mask::{
+    Alignment, BlockSparse, Chunked, Dilated, Documents, Mask, Prefix, Rule, Site, Window,
+};
+use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::Problem;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -111,31 +114,61 @@ fn visible_keys_of_a_problem_are_those_its_mask_admits() {
     }
 }
 
-fn rule(batch: usize, key_len: usize) -> impl Strategy<Value = Rule> {
+fn alignment() -> impl Strategy<Value = Alignment> {
+    prop_oneof![Just(Alignment::TopLeft), Just(Alignment::BottomRight)]
+}
+
+/// Any rule, on so many queries and keys.
+fn rule(batch: usize, query_len: usize, key_len: usize) -> impl Strategy<Value = Rule> {
+    let lengths = move |len: usize| prop::collection::vec(0..=len, batch);
+    let sides = (prop::option::of(0_usize..=7), prop::option::of(0_usize..=7), alignment());
+    let window = sides.prop_map(|(left, right, alignment)| Window { left, right, alignment });
+    let prefix = (lengths(key_len), alignment());
+    let documents = |len| prop::collection::vec(prop::collection::vec(0_u32..3, len), batch);
+    let bits = |shape: [usize; 4]| {
+        let bits = prop::collection::vec(any::<bool>(), shape.iter().product::<usize>());
+        bits.prop_map(move |bits| Pattern::new(shape, bits).expect("as many as the shape"))
+    };
+    let blocks = [batch, 1, query_len.div_ceil(2), key_len.div_ceil(3)];
     prop_oneof![
         Just(Rule::CausalTopLeft),
         Just(Rule::CausalBottomRight),
-        prop::collection::vec(0..=key_len, batch).prop_map(Rule::KeyLengths),
+        lengths(key_len).prop_map(Rule::KeyLengths),
+        lengths(key_len).prop_map(Rule::KeyStarts),
+        lengths(query_len).prop_map(Rule::QueryLengths),
+        window.prop_map(Rule::Window),
+        prefix.prop_map(|(lengths, alignment)| Rule::Prefix(Prefix { lengths, alignment })),
+        (1_usize..=4, alignment())
+            .prop_map(|(size, alignment)| Rule::Chunked(Chunked { size, alignment })),
+        (1_usize..=4, alignment())
+            .prop_map(|(step, alignment)| Rule::Dilated(Dilated { step, alignment })),
+        (documents(query_len), documents(key_len))
+            .prop_map(|(query, key)| Rule::Documents(Documents { query, key })),
+        bits([1, 1, query_len, key_len]).prop_map(Rule::Boolean),
+        bits(blocks).prop_map(|pattern| {
+            Rule::BlockSparse(BlockSparse { query_block: 2, key_block: 3, pattern })
+        }),
     ]
 }
 
 proptest! {
     #![proptest_config(settings("masks", "tests/proptest-regressions/masks.txt"))]
 
-    /// Rules of one kind of alignment intersect one by one; the offset of bottom-right depends on
-    /// the lengths of the whole mask, which therefore go into each part.
+    /// Rules intersect one by one; the offset of bottom-right depends on the lengths of the whole
+    /// mask, which therefore go into each part.
     #[test]
     fn rules_intersect(
         (query_len, key_len, rules, permuted) in (0_usize..=6, 0_usize..=6)
             .prop_flat_map(|(query_len, key_len)| {
-                (Just(query_len), Just(key_len), prop::collection::vec(rule(2, key_len), 0..=4))
+                (Just(query_len), Just(key_len), prop::collection::vec(rule(2, query_len, key_len), 0..=4))
             })
             .prop_flat_map(|(query_len, key_len, rules)| {
                 let permuted = Just(rules.clone()).prop_shuffle();
                 (Just(query_len), Just(key_len), Just(rules), permuted)
             }),
     ) {
-        let is_length = |rule: &&Rule| matches!(rule, Rule::KeyLengths(_));
+        let is_length =
+            |rule: &&Rule| matches!(rule, Rule::KeyLengths(_) | Rule::QueryLengths(_));
         let lengths: Vec<_> = rules.iter().filter(is_length).cloned().collect();
         for batch in 0..2 {
             let whole = draw(&Mask { rules: rules.clone() }, batch, query_len, key_len);
@@ -158,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn masks_survive_json(rules in prop::collection::vec(rule(3, 5), 0..=4)) {
+    fn masks_survive_json(rules in prop::collection::vec(rule(3, 4, 5), 0..=4)) {
         let mask = Mask { rules };
         let json = serde_json::to_string(&mask).expect("a mask");
         prop_assert_eq!(serde_json::from_str::<Mask>(&json).expect("the same mask"), mask);

@@ -18,6 +18,8 @@ fn inputs(problem: &Problem) -> Inputs {
         query: filled(problem.format, &problem.query_shape(), 1.0),
         key: filled(problem.format, &problem.key_shape(), 2.0),
         value: filled(problem.format, &problem.value_shape(), 3.0),
+        bias: None,
+        sink: None,
     }
 }
 
@@ -134,8 +136,8 @@ fn cotangents_are_shaped_like_the_outputs() {
 #[test]
 fn gradients_are_shaped_like_the_inputs() {
     let problem = problem();
-    let Inputs { query, key, value } = inputs(&problem);
-    let fitting = Gradients { query, key, value };
+    let Inputs { query, key, value, .. } = inputs(&problem);
+    let fitting = Gradients { query, key, value, bias: None, sink: None };
     assert_eq!(fitting.check(&problem), Ok(()));
     let short = filled(Format::F16, &[1, 2, 3, 3], 0.0);
     for (tensor, misfit) in [

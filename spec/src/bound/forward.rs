@@ -11,7 +11,7 @@
 //! ```
 //!
 //! the second because `o'` is a convex combination of value rows. Constant values therefore cancel
-//! every error in the scores. Next, with normalized weights `p'_i`, `V'_j = sum p'_i |v_ij| <=
+//! every error in the scores. A sink is a term of these sums with a value of 0. Next, with normalized weights `p'_i`, `V'_j = sum p'_i |v_ij| <=
 //! min( sum p_i (1 + c_i) |v_ij| / sum p_i e^(-D_i), max_i |v_ij| )`:
 //!
 //! - each weight is rounded to the weight format, and where it is normalized first, divided:
@@ -21,10 +21,14 @@
 //! - products and sums: [`super::accumulation::error`] with mass `(1 + a) V'_j` and total
 //!   `|o'_j| + a V'_j`, the rescalings counted as roundings;
 //! - the numerator carried between blocks in a narrower format: one rounding a block;
+//! - parts that are finished by themselves: [`super::merge`];
+//! - dropout: its factor `z_i` is part of the values here, exactly, `z_i v_ij`. It may be rounded itself,
+//!   and so may its product: with the weight before or after that is rounded to the weight format
+//!   (which is then rounded to it once more), or with the output. `(1 + u)^2 (1 + u_P)` more;
 //! - underflow, absolute in the kernel's frame: of weights and rescaling factors, times
 //!   `sum |v_ij|`; of products, sums and rescalings, in the accumulator's format. Divided by the
-//!   normalizer there. An approximate exponential or quotient below the normal range errs by its
-//!   ulps of the smallest subnormal.
+//!   normalizer there, it is part of the mass and of the total of the sums. An approximate
+//!   exponential or quotient below the normal range errs by its ulps of the smallest subnormal.
 //!
 //! Together `E_N`. The normalizer's sum has positive terms, so it errs relatively by
 //! `E_l = (1 + u)^(h + R) - 1` and its own underflow. With the division,
@@ -36,19 +40,21 @@
 //!
 //! and rounding to the output format adds `u_out |O|` and half its smallest subnormal.
 //! Where a score, a weight, a partial numerator or the result might leave the range of its format,
-//! no bound exists. Partial numerators are relative to the running maximum, so keys that count for
+//! no bound exists ([`super::range`]). Partial numerators are relative to the running maximum, so keys that count for
 //! nothing in the end may have weighed as much as any.
-
-use std::f64::consts::LOG2_E;
 
 use ndarray::{ArrayView1, ArrayView2};
 
 use super::accumulation::{self, Sum};
 use super::outward::Upper;
 use super::weight::{self, Weights};
-use super::{Bound, NoBound, RowCondition, lse};
+use super::{Bound, NoBound, RowCondition, lse, merge, range};
 use crate::problem::Problem;
 use crate::profile::{Normalizer, Profile, Weights as WeightRounding};
+use crate::score::Dropout;
+
+/// `1 / (1 - probability)`, and the product with it.
+const DROPOUT_ROUNDINGS: usize = 2;
 
 /// The bounds of one query row.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +67,8 @@ pub struct ForwardBounds {
 
 /// Bounds on the outputs and the LSE of one query row with at least one visible key.
 ///
-/// `values` holds the visible keys' value rows, `[visible, value_dim]`, in the order of `row`.
+/// `values` holds the visible keys' value rows, `[visible, value_dim]`, in the order of `row`, each
+/// entry multiplied by what dropout multiplies the weight that meets it by.
 ///
 /// # Panics
 /// When `values` has not one row for each visible key, or `row` not one output for each of its
@@ -79,43 +86,29 @@ pub fn forward(
         let none = Bound::None(NoBound::Overflow);
         ForwardBounds { output: vec![none; values.ncols()], lse: none }
     };
-    if scores_overflow(problem, profile, row) {
+    if range::scores_overflow(problem, profile, row) {
         return unbounded();
     }
     let weights = Weights::new(problem, profile, row);
-    if weights_overflow(profile, &weights) {
+    if range::weights_overflow(problem, profile, &weights) {
         return unbounded();
     }
     let normalizer = NormalizerError::new(problem, profile, &weights);
-    let entry = Entry { problem, profile, row, weights: &weights, normalizer: &normalizer };
+    let sink_overflows = range::sink_overflows(profile, &weights);
+    let entry =
+        Entry { problem, profile, weights: &weights, normalizer: &normalizer, sink_overflows };
     let output = values
         .columns()
         .into_iter()
         .enumerate()
         .map(|(j, column)| entry.bound(&column, row.output_lo[j], row.output_hi[j]))
         .collect();
-    ForwardBounds { output, lse: lse::bound(profile, row, &weights, &normalizer) }
-}
-
-/// Whether a dot product, or a score in its own format, might leave the range of its format.
-fn scores_overflow(problem: &Problem, profile: &Profile, row: &RowCondition) -> bool {
-    let largest = |xs: &[f64]| xs.iter().copied().fold(0.0, f64::max);
-    let scale = problem.scale_f64().abs();
-    // Products and scores may be kept before they are scaled, after, or in base two.
-    let stored = |x: f64| (x * LOG2_E).max(if scale == 0.0 { 0.0 } else { x / scale });
-    let accumulator = accumulation::format(profile.score_accumulation, profile.arithmetic);
-    // A factor of two stands for every rounding on the way.
-    2.0 * stored(largest(&row.dot_mass_hi)) > accumulator.max_finite()
-        || 2.0 * stored(largest(&row.score_magnitude_hi)) > profile.score_format.max_finite()
-}
-
-/// Whether a weight, or the normalizer, might leave the range of its format.
-fn weights_overflow(profile: &Profile, weights: &Weights) -> bool {
-    // A factor of two stands for every rounding on the way.
-    let weight = Upper::new(2.0) * weights.largest;
-    let normalizer = weight * Upper::count(weights.log_error.len());
-    weight.get() > profile.weight_format.max_finite()
-        || normalizer.get() > profile.arithmetic.max_finite()
+    let lse = if sink_overflows {
+        Bound::None(NoBound::Overflow)
+    } else {
+        lse::bound(profile, row, &weights, &normalizer)
+    };
+    ForwardBounds { output, lse }
 }
 
 /// Relative error of the computed normalizer.
@@ -126,13 +119,17 @@ pub(super) struct NormalizerError {
 
 impl NormalizerError {
     fn new(problem: &Problem, profile: &Profile, weights: &Weights) -> Self {
-        let keys = weights.log_error.len();
-        let rescalings = profile.schedule.rescalings(problem.key_len);
-        let depth = profile.normalizer_depth.unwrap_or(usize::MAX).min(keys.saturating_sub(1));
+        let keys = weights.keys.len();
+        let extra = weight::extra_terms(problem);
+        let rescalings = weight::rescalings(problem, profile);
+        let any_order = (keys + extra).saturating_sub(1);
+        let depth = profile
+            .normalizer_depth
+            .map_or(any_order, |h| any_order.min(h.saturating_add(extra + merge::parts(profile))));
         let rounding = weight::unit(profile).compound(depth + rescalings);
         let mut lost = weight::exponential_underflow(profile)
-            * Upper::count((keys + 1) * (1 + rescalings))
-            + weight::underflow(profile) * Upper::count(keys + rescalings);
+            * Upper::count((keys + extra + 1) * (1 + rescalings))
+            + weight::underflow(profile) * Upper::count(keys + extra + rescalings);
         if profile.normalizer == Normalizer::Rounded {
             lost = lost
                 + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
@@ -150,9 +147,10 @@ impl NormalizerError {
 struct Entry<'a> {
     problem: &'a Problem,
     profile: &'a Profile,
-    row: &'a RowCondition,
     weights: &'a Weights,
     normalizer: &'a NormalizerError,
+    /// Whether a kernel might divide by infinity.
+    sink_overflows: bool,
 }
 
 impl Entry<'_> {
@@ -166,15 +164,22 @@ impl Entry<'_> {
             return Bound::None(NoBound::Overflow);
         }
         let numerator = self.numerator(values, magnitude, perturbed);
+        let parts = merge::parts(profile);
         let division = match profile.weights {
-            WeightRounding::Unnormalized => division_error(profile),
             // Counted in each weight.
-            WeightRounding::Normalized => Upper::ZERO,
+            WeightRounding::Normalized if parts == 0 => Upper::ZERO,
+            _ => weight::division_error(profile),
         };
         let rest = self.normalizer.relative.complement();
         let quotient =
             numerator * (Upper::ONE + division) + perturbed * (division + self.normalizer.relative);
-        let before_output = shift + quotient / rest + weight::division_underflow(profile);
+        let lost_quotient = weight::division_underflow(profile) * Upper::count(1 + parts);
+        // Whatever it is divided by, it may be 0 where that overflows.
+        let vanished = if self.sink_overflows { output } else { Upper::ZERO };
+        let scaled = self.problem.dropout.as_ref().map_or(Upper::ZERO, |kept| {
+            weight::underflow(profile) + lost_quotient * Upper::new(kept.scale)
+        });
+        let before_output = shift + quotient / rest + lost_quotient + vanished + scaled;
         let rounded = before_output
             + weight::narrowing(profile, self.problem.format) * (output + before_output)
             + weight::narrowing_underflow(profile, self.problem.format);
@@ -185,11 +190,11 @@ impl Entry<'_> {
     fn shift(&self, values: &ArrayView1<'_, f64>, output_lo: f64, output_hi: f64) -> Upper {
         let mut weighted = Upper::ZERO;
         let mut hull = Upper::ZERO;
-        for ((&v, &p), &c) in
-            values.iter().zip(&self.row.probability_hi).zip(&self.weights.relative_error)
-        {
+        // The sink has no value: it pulls the mean towards 0.
+        let values = values.iter().copied().chain(self.weights.sink.map(|_| 0.0));
+        for (v, weight) in values.zip(self.weights.keys.iter().chain(&self.weights.sink)) {
             let distance = distance(v, output_lo, output_hi);
-            weighted = weighted + Upper::new(p) * c * distance;
+            weighted = weighted + weight.moved * distance;
             hull = hull.max(distance);
         }
         (weighted / self.weights.kept).min(hull)
@@ -199,11 +204,9 @@ impl Entry<'_> {
     fn magnitude(&self, values: &ArrayView1<'_, f64>) -> Upper {
         let mut weighted = Upper::ZERO;
         let mut largest = Upper::ZERO;
-        for ((&v, &p), &c) in
-            values.iter().zip(&self.row.probability_hi).zip(&self.weights.relative_error)
-        {
+        for (&v, weight) in values.iter().zip(&self.weights.keys) {
             let v = Upper::new(v.abs());
-            weighted = weighted + Upper::new(p) * (Upper::ONE + c) * v;
+            weighted = weighted + weight.grown * v;
             largest = largest.max(v);
         }
         (weighted / self.weights.kept).min(largest)
@@ -214,33 +217,41 @@ impl Entry<'_> {
         let profile = self.profile;
         let per_weight = self.per_weight_error();
         let rounding = per_weight * magnitude;
-        let rescalings = profile.schedule.rescalings(self.problem.key_len);
+        let rescalings = weight::rescalings(self.problem, profile);
+        let lost = self.lost(values, rescalings);
         let sum = Sum {
             terms: values.len(),
             positions: self.problem.key_len,
             runs: 1 + rescalings,
             rescalings,
-            mass: magnitude + rounding,
-            total: total + rounding,
+            mass: magnitude + rounding + lost,
+            total: total + rounding + lost,
         };
         let summation = accumulation::error(profile.value_accumulation, &sum);
         let carried = weight::narrowing(profile, profile.carried_format).compound(1 + rescalings)
             * (sum.mass + summation);
-        rounding + summation + carried + self.lost(values, rescalings)
+        let merged = merge::numerator_error(profile) * (sum.mass + summation + carried);
+        rounding + summation + carried + merged + lost
     }
 
     fn per_weight_error(&self) -> Upper {
         let profile = self.profile;
         let narrow = weight::narrowing(profile, profile.weight_format);
-        match (profile.weights, profile.normalizer) {
-            (WeightRounding::Unnormalized, Normalizer::Unrounded) => narrow,
-            // The normalizer shares that rounding; it is counted in each weight.
-            (WeightRounding::Unnormalized, Normalizer::Rounded) => Upper::ZERO,
+        let (own, kept) = match (profile.weights, profile.normalizer) {
+            (WeightRounding::Unnormalized, Normalizer::Unrounded) => (narrow, narrow),
+            // The normalizer shares that rounding; it is counted in each weight. Not so where the
+            // factor of dropout comes first.
+            (WeightRounding::Unnormalized, Normalizer::Rounded) => {
+                (Upper::ZERO, narrow.and(narrow / narrow.complement()))
+            }
             // Rounded again after the division.
             (WeightRounding::Normalized, _) => {
-                let division = division_error(profile);
-                narrow + division + narrow * division
+                (narrow.and(weight::division_error(profile)), narrow)
             }
+        };
+        match self.problem.dropout {
+            None => own,
+            Some(_) => own.and(kept).and(weight::unit(profile).compound(DROPOUT_ROUNDINGS)),
         }
     }
 
@@ -253,11 +264,18 @@ impl Entry<'_> {
         let carried_tiny = weight::narrowing_underflow(profile, profile.carried_format);
         let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
         let exponential_tiny = weight::exponential_underflow(profile);
-        let per_value = weight_tiny
+        let mut per_value = weight_tiny
             + exponential_tiny * Upper::count(1 + rescalings)
             + weight::division_underflow(profile).max(tiny);
-        let sums = sum_tiny * Upper::count(2 * values.len() + rescalings)
-            + carried_tiny * Upper::count(1 + rescalings);
+        let products = 2 * values.len() + rescalings + 2 * merge::parts(profile);
+        let mut sums =
+            sum_tiny * Upper::count(products) + carried_tiny * Upper::count(1 + rescalings);
+        if let Some(Dropout { scale, .. }) = &self.problem.dropout {
+            // Before the weight meets a value, which is less than it counts as by the factor; or
+            // multiplied by it in the end.
+            per_value = (per_value + tiny + weight_tiny) * Upper::new(scale.recip().max(1.0));
+            sums = sums * Upper::new(scale.max(1.0));
+        }
         let frame = match profile.weights {
             WeightRounding::Unnormalized => self.weights.own_normalizer.reciprocal(),
             // Weights that are normalized first underflow after the division as well as before.
@@ -274,20 +292,18 @@ impl Entry<'_> {
         let profile = self.profile;
         let accumulator = accumulation::format(profile.value_accumulation, profile.arithmetic);
         let mass = match profile.weights {
-            WeightRounding::Unnormalized => {
+            WeightRounding::Normalized if merge::parts(profile) == 0 => magnitude,
+            // Parts that are finished by themselves weigh as much as any, too.
+            _ => {
                 let values: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
                 self.weights.largest * values
             }
-            WeightRounding::Normalized => magnitude,
         };
-        let largest = Upper::new(2.0) * mass;
+        // Values are not multiplied by the factor of dropout where it comes in the end.
+        let raw = self.problem.dropout.as_ref().map_or(1.0, |kept| kept.scale.recip().max(1.0));
+        let largest = Upper::new(2.0) * mass * Upper::new(raw);
         largest.get() > accumulator.max_finite().min(profile.carried_format.max_finite())
     }
-}
-
-/// Relative error of the division by the normalizer: an ulp is at most `2u`.
-fn division_error(profile: &Profile) -> Upper {
-    Upper::new(profile.division_ulp) * Upper::new(2.0) * weight::unit(profile)
 }
 
 /// `|v - o|` for any `o` in `[lo, hi]`.

@@ -11,12 +11,34 @@
 //! not cancel: the factor's `n_c` roundings, the product with it and, where the kernel works in base
 //! two, the change of base and its product, `(n_c + 3) u |m|`; the same change of base on `ln l`;
 //! the final sum; and rounding to the LSE's own format.
+//!
+//! A kernel that adds a sink to the finished normalizer may have the maximum `m'` of the keys alone as
+//! its reference: then `m - m'` comes on top of `|m|` and of `ln l`.
+//!
+//! Scores that are in the range of their format, at its edge even, have a greatest one and a logarithm of
+//! their number in range: rounding the sum does not leave it, so the LSE has a bound wherever its
+//! format holds the scores.
 
 use super::forward::NormalizerError;
 use super::outward::Upper;
 use super::weight::{self, Weights};
-use super::{Bound, RowCondition};
+use super::{Bound, RowCondition, merge};
 use crate::profile::Profile;
+
+/// Product with the factor, change of base, product with that.
+pub(super) const REFERENCE_ROUNDINGS: usize = 3;
+
+/// Change of base of the logarithm, and the product.
+pub(super) const LOG_ROUNDINGS: usize = 3;
+
+/// The sum of the two, and storing it.
+pub(super) const SUM_ROUNDINGS: usize = 2;
+
+/// Absolute error of the logarithm of a number whose logarithm is at most this.
+pub(super) fn log_error(profile: &Profile, logarithm: Upper) -> Upper {
+    let relative = Upper::new(2.0 * profile.log.ulp) * weight::unit(profile);
+    Upper::new(profile.log.absolute).max(relative * logarithm)
+}
 
 pub(super) fn bound(
     profile: &Profile,
@@ -24,40 +46,43 @@ pub(super) fn bound(
     weights: &Weights,
     normalizer: &NormalizerError,
 ) -> Bound {
-    /// Product with the factor, change of base, product with that.
-    const REFERENCE_ROUNDINGS: usize = 3;
-    /// Change of base of the logarithm, and the product.
-    const LOG_ROUNDINGS: usize = 3;
-    /// The sum of the two, and storing it.
-    const SUM_ROUNDINGS: usize = 2;
     let u = weight::unit(profile);
-    let moved = perturbation(row, weights) + normalizer.of_logarithm();
+    let moved = perturbation(weights) + normalizer.of_logarithm();
     // The kernel's reference is off by the score error at most, and its normalizer's logarithm too.
-    let log_normalizer = Upper::new(row.normalizer_hi).ln() + moved + weights.score_error;
-    let logarithm = Upper::new(profile.log.absolute)
-        .max(Upper::new(2.0 * profile.log.ulp) * u * log_normalizer);
-    let reference = Upper::new(row.max_magnitude_hi) + weights.score_error;
-    let roundings = u.compound(profile.scale_roundings as usize + REFERENCE_ROUNDINGS) * reference
+    let log_normalizer = Upper::new(row.normalizer_hi).ln()
+        + moved
+        + weights.reference_error
+        + weights.reference_shift;
+    let logarithm = log_error(profile, log_normalizer);
+    let reference_roundings = u.compound(profile.scale_roundings as usize + REFERENCE_ROUNDINGS);
+    let reference = weight::magnitude(row.max_magnitude_hi);
+    // The greatest LSE of a part is the reference where parts are merged.
+    let merged = if merge::parts(profile) > 0 { log_normalizer } else { Upper::ZERO };
+    // Scaled down before they are added: a score may be the lowest number of f64.
+    let roundings = reference_roundings * reference
+        + reference_roundings * (weights.reference_error + weights.reference_shift + merged)
         + u.compound(LOG_ROUNDINGS) * log_normalizer;
     let before_sum = moved + logarithm + roundings;
-    let lse = Upper::new(row.lse_magnitude_hi) + before_sum;
+    let storing = u.compound(SUM_ROUNDINGS)
+        + weight::narrowing(profile, profile.lse_format) * (Upper::ONE + u + u);
+    let lse = weight::magnitude(row.lse_magnitude_hi);
     let stored = before_sum
-        + u.compound(SUM_ROUNDINGS) * lse
-        + weight::narrowing(profile, profile.lse_format) * lse * (Upper::ONE + u + u)
+        + storing * lse
+        + storing * before_sum
         + weight::narrowing_underflow(profile, profile.lse_format)
         + weight::underflow(profile);
+    let scores_fit = profile.lse_format.max_finite() >= profile.score_format.max_finite();
+    if scores_fit && stored.is_finite() {
+        return Bound::Within(stored.get());
+    }
     weight::within_range(stored, Upper::new(row.lse_magnitude_hi), profile.lse_format)
 }
 
-fn perturbation(row: &RowCondition, weights: &Weights) -> Upper {
-    let grown: Upper = row
-        .probability_hi
-        .iter()
-        .zip(&weights.relative_error)
-        .map(|(&p, &c)| Upper::new(p) * c)
-        .sum();
+fn perturbation(weights: &Weights) -> Upper {
+    let all = || weights.keys.iter().chain(&weights.sink);
+    let grown: Upper = all().map(|weight| weight.moved).sum();
     let up = grown.min((Upper::ONE + grown).ln());
     let down = weights.kept.reciprocal().ln();
-    let largest = weights.log_error.iter().copied().fold(Upper::ZERO, Upper::max);
+    let largest = all().map(|weight| weight.log).fold(Upper::ZERO, Upper::max);
     up.max(down).min(largest)
 }

@@ -5,10 +5,15 @@
 //! outward, so that evaluating the bound can not make it smaller than the mathematics says.
 
 mod accumulation;
+mod exponential;
 mod forward;
 pub mod gradient;
 mod lse;
+mod merge;
 mod outward;
+mod range;
+mod score;
+mod sink;
 mod weight;
 
 pub use forward::{ForwardBounds, forward};
@@ -33,13 +38,22 @@ pub enum NoBound {
 
 /// The exact data of one query row that its bounds depend on, rounded outward to `f64`.
 ///
-/// Vectors run over the row's *visible* keys, in ascending key order; `m = max s_i`,
-/// `l = sum e^(s_i - m)`, `p_i = e^(s_i - m) / l`. At least one key is visible and every score is
-/// finite. Suffix `_hi`: at least the exact value; `_lo`: at most.
+/// Vectors run over the row's *visible* keys, in ascending key order. `m` is the greatest score, that of
+/// a sink included; `l = sum e^(s_i - m)`, over keys and sink; `p_i = e^(s_i - m) / l`. At least one key
+/// is visible and every score is finite. Suffix `_hi`: at least the exact value; `_lo`: at most.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowCondition {
     /// `m - s_i`.
+    pub gap_lo: Vec<f64>,
+    /// `m - s_i`.
     pub gap_hi: Vec<f64>,
+    /// `|scale * <q, k_i>|`, before softcap, bias and ALiBi.
+    pub product_magnitude_hi: Vec<f64>,
+    /// The magnitudes of the bias and of the ALiBi term, added.
+    pub addend_magnitude_hi: Vec<f64>,
+    /// `|y_i| / cap`, with `y_i` what the softcap is taken of; 0 without softcap, and where nothing
+    /// is known of it: it serves scores so far beyond the cap that their own error is large.
+    pub cap_argument_lo: Vec<f64>,
     /// `|s_i|`.
     pub score_magnitude_hi: Vec<f64>,
     /// `|scale| * sum_t |q_t k_it|`.
@@ -60,4 +74,23 @@ pub struct RowCondition {
     pub output_lo: Vec<f64>,
     /// `o_j`.
     pub output_hi: Vec<f64>,
+    /// The sink, where the row has one.
+    pub sink: Option<SinkCondition>,
+}
+
+/// The exact data of a sink in one query row, rounded outward to `f64`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SinkCondition {
+    /// Its logit.
+    pub logit: f64,
+    /// `m - logit`.
+    pub gap_lo: f64,
+    /// `m - logit`.
+    pub gap_hi: f64,
+    /// `|logit - max s_i|`, over the keys alone.
+    pub key_gap_hi: f64,
+    /// `e^(logit - m) / l`.
+    pub probability_lo: f64,
+    /// `e^(logit - m) / l`.
+    pub probability_hi: f64,
 }

@@ -101,6 +101,11 @@ impl Upper {
         Self((root - 1.0).next_up()) / slope * Self(f64::from(1 << ROOTS))
     }
 
+    /// `(1 + self)(1 + other) - 1`: two relative errors, one after the other.
+    pub(super) fn and(self, other: Self) -> Self {
+        self + other + self * other
+    }
+
     /// `(1 + self)^n - 1`, through `n x / (1 - n x)`; infinite when `n x >= 1`.
     pub(super) fn compound(self, n: usize) -> Self {
         let first_order = Self::count(n) * self;
@@ -251,6 +256,12 @@ mod tests {
             let (x, y) = (Lower::new(a), Lower::new(b));
             prop_assert!(exact((x + y).0) <= exact(a) + exact(b));
             prop_assert!(exact((x * y).0) <= exact(a) * exact(b));
+        }
+
+        #[test]
+        fn consecutive_errors_are_above_their_product(a in 0.0..10.0_f64, b in 0.0..1e-3_f64) {
+            let truth = (exact(a) + 1.0) * (exact(b) + 1.0) - 1.0;
+            prop_assert!(exact(Upper::new(a).and(Upper::new(b)).get()) >= truth);
         }
 
         #[test]

@@ -3,43 +3,83 @@
 //! A kernel's weight of key `i`, as it enters numerator and normalizer alike, is
 //! `e^(s_i - r) (1 + t_i)` with one reference `r` for the whole row and `|ln(1 + t_i)| <= D_i`:
 //!
-//! - the dot product: `|scale|` times the error of [`super::accumulation`], one more rounding of
-//!   each product where the scale is folded into the query, and underflow of the products;
+//! - the score: its error `e_i` ([`super::score`]);
 //! - the factor `scale` (or `scale * log2 e`) with `n_c` roundings: it multiplies `s_i - r`, so it
 //!   costs `n_c u (m - s_i)`;
-//! - the reference, rounded once per block: `u X`, `X = max |s_i|`; the scaled score, where it is
-//!   rounded before the subtraction: another `u X`;
+//! - the reference, rounded once per block: `u X_i`; the scaled score, where it is rounded before the
+//!   subtraction: another `u X_i`. Key `i` meets its own score and running maxima that lie between
+//!   it and `m`, so `X_i = max(|s_i|, |m|)`;
 //! - the difference and the arguments of the rescaling factors: each a relative rounding or two of
 //!   a difference, and the differences of one row add up to at most `m - s_i`: `4 u (m - s_i)`;
 //! - the exponential and each of the `R` rescaling factors: `(1 + R) eps_exp`.
+//!
+//! `m - s_i` and the maxima are the kernel's, so they are off by at most `E_i`, the greater of `e_i`
+//! and `max_j (e_j - (m - s_j))`: how far the greatest computed score can lie from `m`. Where nothing
+//! is added to scores no key is hidden, and the row's greatest `|s_j|` and `e_j` stand for `X_i` and
+//! `E_i` of every key.
 //!
 //! The rescaling factors must be computed from the same rounded references that the weights were,
 //! or from unrounded ones: then their roundings telescope. (`exp2(fma(m_old, c, -fl(m_new c)))`
 //! with `fl(m_old c)` in the weights does not; no kernel in the list of sources does so.) Where the
 //! scale is folded into the query, the scaled query must stay in the normal range: what
 //! underflow loses is multiplied by the key.
+//!
+//! # Hidden keys
+//! With a bias of -3.4e38 the error of a score may be 1e32 and its gap 3.4e38. What counts is
+//! `p_i |t_i| <= e^(D_i - (m - s_i)) / l`, which is then nothing, and is evaluated in the exponent where
+//! `p_i` has left the range of `f64`. Where *all* keys lie there, `D_i` allows any weights, and what
+//! remains is that an output is a mean of values ([`super::forward`]).
+//!
+//! A score that is surely not the greatest and may not fit the score format (in base two, or
+//! unscaled, the lowest number of a format does not) may be minus infinity in a correct kernel: its
+//! weight is then 0, `t_i = -1`. The greatest may not ([`super::range`]).
+//!
+//! A sink is one more weight ([`super::sink`]).
 
-use super::accumulation::{self, Sum};
+use std::f64::consts::LOG2_E;
+
+use super::accumulation;
+use super::exponential;
 use super::outward::{Lower, Upper};
-use super::{Bound, NoBound, RowCondition};
+use super::score::{self, ScoreParts};
+use super::sink::{self, Sink};
+use super::{Bound, NoBound, RowCondition, merge};
 use crate::format::Format;
 use crate::problem::{Problem, Scale};
 use crate::profile::{Accumulation, Normalizer, Profile};
 
 /// Errors of the weights of one row.
 pub(super) struct Weights {
-    /// `D_i`: bounds `|ln(1 + t_i)|`.
-    pub(super) log_error: Vec<Upper>,
-    /// `c_i = e^(D_i) - 1`: bounds `|t_i|`.
-    pub(super) relative_error: Vec<Upper>,
+    /// Those of the keys.
+    pub(super) keys: Vec<WeightError>,
+    /// That of the sink, where there is one.
+    pub(super) sink: Option<WeightError>,
     /// `sum p_i e^(-D_i)`, below the ratio of the perturbed normalizer to the exact one.
     pub(super) kept: Lower,
-    /// The largest error of a score.
-    pub(super) score_error: Upper,
+    /// The most that the greatest computed score differs from `m`.
+    pub(super) reference_error: Upper,
     /// A lower bound on the normalizer in the kernel's own frame, where underflow is absolute.
     pub(super) own_normalizer: Lower,
     /// An upper bound on a single weight in the frame of the greatest score up to it.
     pub(super) largest: Upper,
+    /// An upper bound on the sink's weight in the frame of the greatest key; zero without a sink.
+    pub(super) largest_sink: Upper,
+    /// What `m` exceeds the maximum of the keys alone by, as far as a kernel may take that as its
+    /// reference; zero without a sink.
+    pub(super) reference_shift: Upper,
+}
+
+/// What one weight can be off by.
+#[derive(Clone, Copy)]
+pub(super) struct WeightError {
+    /// `D_i`: bounds `|ln(1 + t_i)|`.
+    pub(super) log: Upper,
+    /// Bounds `p_i |t_i|`.
+    pub(super) moved: Upper,
+    /// Bounds `p_i (1 + t_i)`.
+    pub(super) grown: Upper,
+    /// `p_i e^(-D_i)`.
+    kept: Lower,
 }
 
 /// The arithmetic format's `u`.
@@ -58,18 +98,26 @@ pub(super) fn sum_underflow(profile: &Profile, accumulation: Accumulation) -> Up
     underflow(profile).max(lost_below(format, profile.flush_to_zero))
 }
 
-/// Largest absolute error of a quotient below the smallest normal number: its ulps are those of the
-/// smallest subnormal there.
-pub(super) fn division_underflow(profile: &Profile) -> Upper {
-    let ulp = Upper::new(profile.arithmetic.smallest_subnormal());
-    underflow(profile).max(Upper::new(profile.division_ulp) * ulp)
+/// Largest absolute error, below the smallest normal number, of an operation that errs by `ulp` units
+/// in the last place: they are those of the smallest subnormal there.
+pub(super) fn ulps_underflow(profile: &Profile, ulp: f64) -> Upper {
+    let unit = Upper::new(profile.arithmetic.smallest_subnormal());
+    underflow(profile).max(Upper::new(ulp) * unit)
 }
 
-/// Largest absolute error of an exponential below the smallest normal number: its ulps are those of
-/// the smallest subnormal there.
+/// That of a quotient.
+pub(super) fn division_underflow(profile: &Profile) -> Upper {
+    ulps_underflow(profile, profile.division_ulp)
+}
+
+/// That of an exponential.
 pub(super) fn exponential_underflow(profile: &Profile) -> Upper {
-    let ulp = Upper::new(profile.arithmetic.smallest_subnormal());
-    underflow(profile).max(Upper::new(profile.exp_ulp) * ulp)
+    ulps_underflow(profile, profile.exp_ulp)
+}
+
+/// Relative error of a division: an ulp is at most `2u`.
+pub(super) fn division_error(profile: &Profile) -> Upper {
+    Upper::new(profile.division_ulp) * Upper::new(2.0) * unit(profile)
 }
 
 /// What rounding to a narrower format can add absolutely; nothing where no rounding happens.
@@ -119,101 +167,220 @@ fn lost_below(format: Format, flush_to_zero: bool) -> Upper {
     }
 }
 
+/// How many terms the normalizer of a row has beside its keys: the sink, which is also one more
+/// rescaling.
+pub(super) fn extra_terms(problem: &Problem) -> usize {
+    usize::from(problem.sink.is_some())
+}
+
+/// How often a partial sum is multiplied by a rescaling factor, or by the weight of its part.
+pub(super) fn rescalings(problem: &Problem, profile: &Profile) -> usize {
+    profile.schedule.rescalings(problem.key_len)
+        + extra_terms(problem)
+        + usize::from(merge::parts(profile) > 0)
+}
+
+/// What the score of one key is made of.
+pub(super) fn parts(row: &RowCondition, key: usize) -> ScoreParts {
+    ScoreParts {
+        mass: Upper::new(row.dot_mass_hi[key]),
+        product: Upper::new(row.product_magnitude_hi[key]),
+        addend: magnitude(row.addend_magnitude_hi[key]),
+        score: magnitude(row.score_magnitude_hi[key]),
+        cap_argument_lo: row.cap_argument_lo[key],
+    }
+}
+
+/// A magnitude that rounding outward may have taken out of the range of `f64`, where the lowest
+/// number of `f64` is itself a bias: the largest number stands for it. It is only ever multiplied by
+/// a rounding error, which rounds outward again.
+pub(super) fn magnitude(x: f64) -> Upper {
+    Upper::new(if x == f64::INFINITY { f64::MAX } else { x })
+}
+
+/// `x - y` from above, not below zero.
+pub(super) fn excess(x: Upper, y: f64) -> Upper {
+    Upper::new((x.get() - y).next_up())
+}
+
 impl Weights {
     pub(super) fn new(problem: &Problem, profile: &Profile, row: &RowCondition) -> Self {
-        let score_errors: Vec<Upper> = row
-            .dot_mass_hi
-            .iter()
-            .zip(&row.score_magnitude_hi)
-            .map(|(&mass, &score)| {
-                score_error(problem, profile, Upper::new(mass), Upper::new(score))
+        let scores = Scores::new(problem, profile, row);
+        let rounding = ArgumentRounding::new(problem, profile);
+        let greatest = rounding.at_the_greatest(profile, &scores);
+        let keys: Vec<WeightError> = (0..row.gap_hi.len())
+            .map(|i| {
+                let gap = magnitude(row.gap_hi[i]);
+                let (magnitude, slack) = (scores.magnitude(i), scores.slack(i));
+                let log = scores.errors[i]
+                    + rounding.of(gap, magnitude, slack)
+                    + merge::weight_error(profile, row, (magnitude, slack), greatest);
+                let hidden = scores.errors[i].get() < row.gap_lo[i];
+                let may_vanish = hidden && may_vanish(problem, profile, &parts(row, i));
+                let probability = (row.probability_lo[i], row.probability_hi[i]);
+                WeightError::new(row, log, row.gap_lo[i], probability, may_vanish)
             })
             .collect();
-        let largest_error = score_errors.iter().copied().fold(Upper::ZERO, Upper::max);
-        let rounding = ArgumentRounding::new(problem, profile, row, largest_error);
-        let log_error: Vec<Upper> = score_errors
-            .iter()
-            .zip(&row.gap_hi)
-            .map(|(&score, &gap)| score + rounding.of(Upper::new(gap)))
-            .collect();
-        let kept = log_error
-            .iter()
-            .zip(&row.probability_lo)
-            .fold(Lower::ZERO, |sum, (d, &p)| sum + Lower::new(p) * d.exp_neg());
+        let sink = row.sink.map(|sink| (sink, Sink::new(profile, row, sink, &scores, &rounding)));
+        let of_sink = |of: fn(&Sink) -> Upper| sink.as_ref().map_or(Upper::ZERO, |(_, s)| of(s));
+        let (largest_sink, reference_shift) = (of_sink(|s| s.largest), of_sink(|s| s.shift));
+        let sink = sink.map(|(sink, Sink { log_error, .. })| {
+            let probability = (sink.probability_lo, sink.probability_hi);
+            WeightError::new(row, log_error, sink.gap_lo, probability, false)
+        });
+        let kept = keys.iter().chain(&sink).fold(Lower::ZERO, |sum, weight| sum + weight.kept);
         Self {
-            relative_error: log_error.iter().map(|d| d.exp_m1()).collect(),
-            own_normalizer: own_normalizer(profile, row, kept, largest_error, &rounding),
-            largest: rounding.largest_weight(profile),
-            log_error,
+            own_normalizer: own_normalizer(profile, row, kept, scores.reference, greatest),
+            largest: greatest.exp_m1() + Upper::ONE,
+            largest_sink,
+            reference_shift,
+            reference_error: scores.reference,
+            keys,
+            sink,
             kept,
-            score_error: largest_error,
         }
     }
 }
 
-/// `|computed score - s_i|` in nats, before any common factor, for a score of magnitude `score`
-/// whose products have mass `mass`.
-pub(super) fn score_error(
-    problem: &Problem,
-    profile: &Profile,
-    mass: Upper,
-    score: Upper,
-) -> Upper {
-    let scale = scale_magnitude(problem);
-    let sum = Sum::contiguous(problem.head_dim, mass, score);
-    let folded = match profile.score_accumulation {
-        Accumulation::Ieee { format, .. } => Upper::new(format.unit_roundoff()),
-        Accumulation::TensorCore { .. } => Upper::ZERO,
-    };
-    let dot = accumulation::error(profile.score_accumulation, &sum)
-        + folded * mass
-        // A product with the scaled query underflows after the scaling.
-        + sum_underflow(profile, profile.score_accumulation)
-            * scale.max(Upper::ONE)
-            * Upper::count(2 * problem.head_dim);
-    dot + narrowing(profile, profile.score_format) * (score + dot)
-        + narrowing_underflow(profile, profile.score_format) * scale.max(Upper::ONE)
+impl WeightError {
+    fn new(
+        row: &RowCondition,
+        log: Upper,
+        gap_lo: f64,
+        (probability_lo, probability_hi): (f64, f64),
+        may_vanish: bool,
+    ) -> Self {
+        let (lo, hi) = (Lower::new(probability_lo), Upper::new(probability_hi));
+        let relative = log.exp_m1();
+        let (moved, grown) = (hi * relative, hi * (Upper::ONE + relative));
+        if probability_hi >= f64::MIN_POSITIVE && !may_vanish {
+            return Self { log, moved, grown, kept: lo * log.exp_neg() };
+        }
+        // Below the normal range, `p_i` no longer says how small it is.
+        let power = exponential::of_sum(-gap_lo, log) / Lower::new(row.normalizer_lo);
+        let (moved, grown) = (moved.min(power), grown.min(power));
+        if may_vanish {
+            Self { log: Upper::INFINITE, moved: moved.max(hi), grown, kept: Lower::ZERO }
+        } else {
+            Self { log, moved, grown, kept: lo * log.exp_neg() }
+        }
+    }
+}
+
+/// Whether a kernel may store the score of a hidden key as minus infinity.
+fn may_vanish(problem: &Problem, profile: &Profile, parts: &ScoreParts) -> bool {
+    // A factor of two stands for every rounding on the way.
+    let reach = 2.0 * (parts.product + parts.addend).get();
+    score::ends_with_addition(problem) && stored(problem, reach) > profile.score_format.max_finite()
+}
+
+/// The most that a number in nats is where scores may be kept before they are scaled, after, or in
+/// base two.
+pub(super) fn stored(problem: &Problem, x: f64) -> f64 {
+    let scale = problem.scale_f64().abs();
+    (x * LOG2_E).max(if scale == 0.0 { 0.0 } else { x / scale })
+}
+
+/// The computed scores of a row.
+pub(super) struct Scores {
+    /// `e_i`.
+    pub(super) errors: Vec<Upper>,
+    /// `|s_i|`.
+    magnitudes: Vec<Upper>,
+    /// `|m|`.
+    pub(super) max_magnitude: Upper,
+    /// The greatest `|s_i|` and `e_i`, where no key is hidden.
+    pub(super) common: (Upper, Upper),
+    /// The most that the greatest computed score differs from `m`.
+    pub(super) reference: Upper,
+}
+
+impl Scores {
+    fn new(problem: &Problem, profile: &Profile, row: &RowCondition) -> Self {
+        let keys = row.gap_hi.len();
+        let errors: Vec<Upper> =
+            (0..keys).map(|i| score::score_error(problem, profile, parts(row, i))).collect();
+        let magnitudes: Vec<Upper> =
+            row.score_magnitude_hi.iter().map(|&score| magnitude(score)).collect();
+        let largest = |xs: &[Upper]| xs.iter().copied().fold(Upper::ZERO, Upper::max);
+        let common = match score::additions(problem) {
+            0 => (largest(&magnitudes), largest(&errors)),
+            _ => (Upper::ZERO, Upper::ZERO),
+        };
+        let above = errors.iter().zip(&row.gap_lo).map(|(&error, &gap)| excess(error, gap));
+        let sink = row.sink.map(|sink| excess(sink::logit_error(profile, sink), sink.gap_lo));
+        Self {
+            reference: above.chain(sink).fold(common.1, Upper::max),
+            max_magnitude: magnitude(row.max_magnitude_hi),
+            errors,
+            magnitudes,
+            common,
+        }
+    }
+
+    /// `X_i`.
+    fn magnitude(&self, key: usize) -> Upper {
+        self.magnitudes[key].max(self.max_magnitude).max(self.common.0)
+    }
+
+    /// `E_i`.
+    fn slack(&self, key: usize) -> Upper {
+        self.errors[key].max(self.reference)
+    }
 }
 
 /// Roundings between a score and its weight.
-struct ArgumentRounding {
+pub(super) struct ArgumentRounding {
     per_gap: Upper,
-    constant: Upper,
-    exponentials: Upper,
-    gap_slack: Upper,
+    per_magnitude: Upper,
+    /// Of the exponential and the rescaling factors.
+    pub(super) exponentials: Upper,
 }
 
 impl ArgumentRounding {
-    fn new(problem: &Problem, profile: &Profile, row: &RowCondition, score_error: Upper) -> Self {
+    fn new(problem: &Problem, profile: &Profile) -> Self {
         /// Difference, and difference and product in the arguments of rescaling factors, and one
         /// for the second order.
         const DIFFERENCE_ROUNDINGS: usize = 4;
         let u = unit(profile);
         let per_gap = u.compound(profile.scale_roundings as usize + DIFFERENCE_ROUNDINGS);
-        let largest = row.score_magnitude_hi.iter().fold(Upper::ZERO, |x, &s| x.max(Upper::new(s)));
         let references = Upper::count(1 + usize::from(profile.scaled_score_rounded));
-        let constant = references * u * (largest + score_error) * (Upper::ONE + per_gap);
+        let per_magnitude = references * u * (Upper::ONE + per_gap);
         let exponential = exponential_error(profile);
-        let rescalings = profile.schedule.rescalings(problem.key_len);
-        let mut exponentials =
-            Upper::count(1 + rescalings) * (exponential / exponential.complement());
+        let mut exponentials = Upper::count(1 + rescalings(problem, profile))
+            * (exponential / exponential.complement());
         if profile.normalizer == Normalizer::Rounded {
             // The rounding of the weights is common to numerator and normalizer.
             let narrow = narrowing(profile, profile.weight_format);
             exponentials = exponentials + narrow / narrow.complement();
         }
-        Self { per_gap, constant, exponentials, gap_slack: Upper::new(2.0) * score_error }
+        Self { per_gap, per_magnitude, exponentials }
     }
 
-    /// The greatest score meets itself. Where its product with the scale is rounded on one side
-    /// only, the difference is not zero but that rounding.
-    fn largest_weight(&self, profile: &Profile) -> Upper {
-        let argument = if profile.scaled_score_rounded { Upper::ZERO } else { self.constant };
-        (argument + self.exponentials).exp_m1() + Upper::ONE
+    /// For a score of this gap, `X_i` and `E_i`. Scaled down before they are added: a score may be the
+    /// lowest number of `f64`.
+    pub(super) fn of(&self, gap: Upper, magnitude: Upper, slack: Upper) -> Upper {
+        self.per_gap * gap
+            + self.per_gap * Upper::new(2.0) * slack
+            + self.constant(magnitude, slack)
+            + self.exponentials
     }
 
-    fn of(&self, gap: Upper) -> Upper {
-        self.per_gap * (gap + self.gap_slack) + self.constant + self.exponentials
+    /// Of the reference, and of the scaled score.
+    fn constant(&self, magnitude: Upper, slack: Upper) -> Upper {
+        self.per_magnitude * magnitude + self.per_magnitude * slack
+    }
+
+    /// How far the logarithm of the greatest score's weight lies from 0. Every score is the greatest
+    /// for a while, hidden ones too, and meets itself. Where its product with the scale is rounded on
+    /// one side only, the difference is not zero but that rounding.
+    pub(super) fn at_the_greatest(&self, profile: &Profile, scores: &Scores) -> Upper {
+        if profile.scaled_score_rounded {
+            return self.exponentials;
+        }
+        let keys = 0..scores.errors.len();
+        let constants = keys.map(|i| self.constant(scores.magnitude(i), scores.slack(i)));
+        constants.fold(Upper::ZERO, Upper::max) + self.exponentials
     }
 }
 
@@ -224,20 +391,73 @@ pub(super) fn exponential_error(profile: &Profile) -> Upper {
 
 /// In the kernel's frame the largest weight is that of the largest computed score.
 ///
-/// Two bounds hold. From the exact row: `l kept e^(-score error)`. And where the scaled score is
-/// rounded before the subtraction, the largest one meets itself, its weight is `e^0 = 1` up to the
-/// exponentials' own errors, whatever the magnitude of the scores.
+/// Two bounds hold. From the exact row: `l kept e^(-reference error)`; not where parts of the row have
+/// frames of their own. And the largest score meets itself: where the scaled score is rounded before
+/// the subtraction, its weight is `e^0 = 1` up to the exponentials' own errors, whatever the
+/// magnitude of the scores.
 fn own_normalizer(
     profile: &Profile,
     row: &RowCondition,
     kept: Lower,
-    score_error: Upper,
-    rounding: &ArgumentRounding,
+    reference_error: Upper,
+    greatest: Upper,
 ) -> Lower {
-    let from_row = Lower::new(row.normalizer_lo) * kept * score_error.exp_neg();
-    if profile.scaled_score_rounded {
-        from_row.max(rounding.exponentials.exp_neg())
-    } else {
-        from_row
+    let merged = merge::parts(profile) > 0;
+    let from_row = Lower::new(row.normalizer_lo) * kept * reference_error.exp_neg();
+    let own = greatest.exp_neg();
+    match (merged, profile.scaled_score_rounded) {
+        (true, _) => own,
+        (false, true) => from_row.max(own),
+        (false, false) => from_row,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rug::Float;
+
+    /// Far beyond `f64`: rounding at this precision can not flip a comparison below.
+    const BITS: u32 = 300;
+
+    /// A row whose greatest weight is 1 and whose others count for nothing.
+    fn row() -> RowCondition {
+        RowCondition {
+            gap_lo: vec![0.0],
+            gap_hi: vec![0.0],
+            product_magnitude_hi: vec![0.0],
+            addend_magnitude_hi: vec![0.0],
+            cap_argument_lo: vec![0.0],
+            score_magnitude_hi: vec![0.0],
+            dot_mass_hi: vec![0.0],
+            probability_lo: vec![1.0],
+            probability_hi: vec![1.0],
+            max_magnitude_hi: 0.0,
+            normalizer_lo: 1.0,
+            normalizer_hi: 1.0,
+            lse_magnitude_hi: 0.0,
+            output_lo: Vec::new(),
+            output_hi: Vec::new(),
+            sink: None,
+        }
+    }
+
+    proptest! {
+        /// On both sides of where `p` leaves the range of `f64`, and of where its error outgrows it.
+        #[test]
+        fn a_weight_is_bounded_through_its_logarithm(gap in 0.0..2000.0_f64, log in 0.0..2500.0_f64) {
+            let exact = |x: f64| Float::with_val(BITS, x);
+            let p = exact(-gap).exp();
+            let grown = p.clone() * exact(log).exp();
+            let moved = Float::with_val(BITS, &grown - &p);
+            let hi = p.to_f64_round(rug::float::Round::Up);
+            let error = WeightError::new(&row(), Upper::new(log), gap, (0.0, hi), false);
+            prop_assert!(exact(error.moved.get()) >= moved);
+            prop_assert!(exact(error.grown.get()) >= grown);
+            let vanished = WeightError::new(&row(), Upper::new(log), gap, (0.0, hi), true);
+            prop_assert!(exact(vanished.moved.get()) >= moved.max(&p));
+            prop_assert_eq!(vanished.kept, Lower::ZERO);
+        }
     }
 }

@@ -36,8 +36,10 @@ pub(super) const CLAUSES: &[Clause] = &[
             where D_i adds up the error of the dot product (its mass times its accumulation's \
             coefficient, times the scale), the roundings of scale, scaled score and difference, \
             and the exponential's own error once for the weight and once for each rescaling.",
-        equation: "D_i = e_i + u [ (n_c + 4)(m - s_i + 2 max e) + (1 + sep)(X + max e) ] + \
-            (1 + R) eps_exp,  e_i = |scale| [ G(d) H_i + u sum|q_t k_it| ],  X = max |s_i|",
+        equation: "D_i = e_i + u [ (n_c + 4)(m - s_i + 2 E_i) + (1 + sep)(X_i + E_i) ] + (1 + R) \
+            eps_exp,  e_i = |scale| [ G(d) H_i + u sum|q_t k_it| ] without modifications \
+            (FAS:bound.score),  X_i = max(|s_i|, |m|),  E_i = max( e_i, max_j (e_j - (m - s_j)) ); \
+            max |s_j| and max e_j for both where nothing is added to scores",
         rationale: "Errors before the exponential are absolute errors of a logarithm, so they \
             grow with the magnitude of scores. Numerator and normalizer share them, and the \
             common part cancels in the quotient.",
@@ -45,7 +47,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038",
             "Blanchard et al. 2020, doi:10.1137/19M1289546 (blocked sums and tensor cores)",
         ],
-        executable: "bound::weight::score_error",
+        executable: "bound::weight::Weights::new",
         checked_by: &[
             "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
@@ -101,6 +103,71 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.score",
+        status: Status::Normative,
+        title: "Score modifications in the bounds",
+        statement: "Softcap, bias and ALiBi enter the error of a score by the roundings that they cost, \
+            relative to the magnitudes that meet: of the product, of what is added, and of the \
+            score. The softcap's slope is at most 1, so it amplifies nothing, and far beyond the cap it \
+            forgets; a sink is a weight of exact score and no value; dropout rounds each weight once \
+            more, and by its factor.",
+        equation: "e_i = e(x) + u|x| + (n_c + 3) u (|b| + |a|) + k u (|x| + |b| + |a| + |s|)/2 with k \
+            additions;  softcap: e' = min( e, 2 cap, 4 e^(-2(|y| - e)/cap) e ) + (n_c + 7 + eps_div + \
+            eps_tanh) u |z|,  z = cap tanh(y/cap)",
+        rationale: "A finite bias of 3e38 makes its own key's score uncertain by 1e32 and must not make \
+            others' so: each key's weight is bounded by its own magnitudes and gap, in the exponent. \
+            Where all keys lie there, an output is still a mean of values.",
+        references: &["FAS:score.bias.finite"],
+        executable: "bound::score::score_error",
+        checked_by: &[
+            "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
+            "spec/tests/forward_simulation.rs::random_roundings_stay_within_the_bounds",
+            "spec/tests/modified_bounds.rs::a_hidden_key_leaves_the_others_alone",
+            "spec/tests/modified_bounds.rs::a_row_of_lowest_biases_is_still_a_mean",
+            "spec/tests/modified_bounds.rs::a_saturated_softcap_forgets_the_product",
+            "spec/tests/modified_bounds.rs::a_sink_pulls_constant_values",
+            "spec/tests/modified_bounds.rs::dropout_rounds_each_weight_again",
+            "spec/tests/modified_bounds.rs::more_freedom_never_tightens",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.bwd.bias",
+        status: Status::Normative,
+        title: "The bound on bias gradients",
+        statement: "A bias gradient errs as the sum of score gradients that it is: each with its row's \
+            factors, summed in any order, rounded to the bias's format.",
+        equation: "|dB^ - dB| <= B_dB = sum of the errors of dS, of their sum and of its rounding",
+        rationale: "It needs no scale and no key, so it shows errors of dS that dQ and dK average away.",
+        references: &[],
+        executable: "bound::gradient::bias_gradient",
+        checked_by: &[
+            "spec/tests/gradient_bounds_modified.rs::the_gradient_of_a_bias_is_a_sum_of_the_arithmetic_stored_in_its_format",
+            "spec/tests/gradient_bounds_modified.rs::the_gradient_of_a_bias_has_the_slope_of_a_softcap_after_it",
+            "spec/tests/gradient_simulation.rs::adversarial_roundings_of_modified_scores_stay_within_the_bounds",
+            "spec/tests/gradient_simulation.rs::kernels_with_a_fault_in_a_modification_leave_the_bounds",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.bwd.sink",
+        status: Status::Normative,
+        title: "The bound on sink gradients",
+        statement: "A sink gradient errs as the sum over rows of P_t (g - D): each with the error of its \
+            weight, recomputed from the kernel's own LSE, and of its D, from the kernel's own \
+            output.",
+        equation: "|dt^ - dt| <= B_dt = sum over rows of the errors of P_t (g - D)",
+        rationale: "It is the only gradient that sees rows without keys.",
+        references: &[],
+        executable: "bound::gradient::sink_gradient",
+        checked_by: &[
+            "spec/tests/gradient_bounds_modified.rs::a_row_without_keys_brings_its_sink_the_gradient_of_the_lse",
+            "spec/tests/gradient_simulation.rs::adversarial_roundings_of_modified_scores_stay_within_the_bounds",
+            "spec/tests/gradient_simulation.rs::kernels_with_a_fault_in_a_modification_leave_the_bounds",
         ],
         proof: None,
     },

@@ -189,4 +189,28 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         proof: None,
     },
+    Clause {
+        id: "FAS:fwd.merge.partials",
+        status: Status::Normative,
+        title: "Merging given partials",
+        statement: "An operation that merges finished partials, outputs o_k with their LSEs L_k, \
+            gives attention over them: L = ln sum_k e^(L_k) and o = sum_k e^(L_k - L) o_k. A \
+            partial whose LSE is minus infinity saw no key, has output zero and no influence; where \
+            all are such, the row sees none.",
+        equation: "(o, L) = attention over keys of score L_k and value o_k",
+        rationale: "Partials come from split keys, from a shared prefix or from other devices, \
+            and empty ones with them: -inf minus -inf is NaN.",
+        references: &[
+            "flashinfer#4051 and vllm#28181 (two empty partials merge to NaN)",
+            "FlashInfer (merge_state)",
+        ],
+        executable: "attention::merge_splits",
+        checked_by: &[
+            "spec/tests/split.rs::merged_splits_are_the_whole_row",
+            "spec/tests/split.rs::empty_splits_alone_are_an_empty_row",
+            "conformance/tests/relations.rs::right_kernels_pass_every_check",
+            "conformance/tests/relations.rs::a_partial_that_is_lost_breaks_the_merge",
+        ],
+        proof: None,
+    },
 ];

@@ -10,7 +10,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         statement: "Query is [batch, query_heads, query_len, head_dim], key [batch, key_heads, \
             key_len, head_dim], value [batch, key_heads, key_len, value_dim], output [batch, \
             query_heads, query_len, value_dim] and LSE [batch, query_heads, query_len], all in \
-            row-major order. value_dim may differ from head_dim and query_len from key_len; \
+            row-major order unless the problem has another layout. value_dim may differ from head_dim and query_len from key_len; \
             query_len and key_len may be 0, every other extent is at least 1. Query, key, value \
             and output share one number format; the LSE has the profile's.",
         equation: "",

@@ -95,7 +95,8 @@ pub(super) const CLAUSES: &[Clause] = &[
         title: "A row without visible keys",
         statement: "Where no key is visible, because the mask excludes all or key_len is 0, the \
             LSE is minus infinity and every output entry is the value declared by \
-            FAS:choice.empty-row.output. Neither depends on any input.",
+            FAS:choice.empty-row.output. Neither depends on any input. With a sink the row has a \
+            term left: its output is zero and its LSE the logit (FAS:score.sink.normalizer).",
         equation: "no visible i => L = ln 0 = -inf, l = 0, n = 0",
         rationale: "The sums are empty, so the LSE is the logarithm of zero; it lets such a row \
             be merged with others (it weighs nothing). The quotient 0/0 has no value of its own, \

@@ -4,19 +4,14 @@ use flashproof_spec::bound::gradient::GradientCondition;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{Accumulation, Profile};
+use flashproof_spec::score::{Sink, Softcap, SoftcapOrder};
 use rug::Float;
 
-/// Bits of every number here.
-pub const BITS: u32 = 300;
+#[path = "score_equations.rs"]
+mod score_equations;
 
-pub fn big(x: f64) -> Float {
-    Float::with_val(BITS, x)
-}
-
-fn compound(u: f64, n: usize) -> Float {
-    let first: Float = big(u) * n as u32;
-    Float::with_val(BITS, &first / (big(1.0) - &first))
-}
+pub use score_equations::{BITS, big};
+use score_equations::{Score, and, compound, narrow, sum_error, tiny, tiny_sum, tiny_ulps};
 
 /// Query rows, each with as many visible keys, and the entries that one gradient of each kind
 /// combines them with.
@@ -27,47 +22,10 @@ pub struct Data {
     pub keys: Vec<f64>,
     /// `q_rj` or `dO_rj`.
     pub factors: Vec<f64>,
-    /// `|dQ_j|`, `|dK_j|` or `|dV_j|`.
+    /// `|dQ_j|`, `|dK_j|`, `|dV_j|`, `|dBias|` or `|dSink|`.
     pub gradient: f64,
-    /// `|sum_i p_i k_ij|`.
+    /// `|sum_i p_i c_i k_ij|`.
     pub mean_key: f64,
-}
-
-/// Unit roundoff and half the smallest subnormal of a format that rounding takes place to.
-fn narrow(profile: &Profile, to: Format) -> (f64, f64) {
-    if to == profile.arithmetic || to == Format::F64 {
-        (0.0, 0.0)
-    } else {
-        (to.unit_roundoff(), to.smallest_subnormal() / 2.0)
-    }
-}
-
-/// The half-mass lemma, for terms that a tensor core takes in at most `touched` chunks.
-fn sum_error(
-    accumulation: Accumulation,
-    terms: usize,
-    touched: impl Fn(usize) -> usize,
-    mass: &Float,
-    total: &Float,
-) -> Float {
-    match accumulation {
-        Accumulation::Ieee { format, depth } => {
-            let u = format.unit_roundoff();
-            let products = Float::with_val(BITS, mass * u);
-            let rounded = Float::with_val(BITS, mass + &products);
-            let half: Float = (rounded.clone() + total + &products) / 2;
-            let any_order = compound(u, terms.saturating_sub(1)) * half;
-            let chain = depth.map(|depth| compound(u, depth) * &rounded);
-            products + chain.map_or_else(|| any_order.clone(), |chain| chain.min(&any_order))
-        }
-        Accumulation::TensorCore { chunk, fraction_bits, output_bits } => {
-            let power = |bits: u32| big(2.0).recip() >> (bits - 1);
-            let steps = touched(chunk as usize) as u32;
-            let g = (power(fraction_bits) * (chunk + 1) + power(output_bits)) * steps;
-            let half: Float = Float::with_val(BITS, mass + total) / 2;
-            Float::with_val(BITS, &g / (big(1.0) - &g)) * half
-        }
-    }
 }
 
 /// The equations, term by term.
@@ -80,29 +38,55 @@ pub struct Exact<'a> {
     scale: Float,
 }
 
-/// One key of one row.
-struct Key {
-    /// `p_i`, `E_i`, `|dS_i|`.
-    p: Float,
-    weight: Float,
-    ds: Float,
-    /// The computed `|dS_i|`, before it is rounded to the weight format.
+/// A probability and the most that the kernel's differs, apart from the row's common factor.
+struct Probability {
+    exact: Float,
+    error: Float,
+}
+
+/// What a softcap multiplies `dS` by.
+struct Slope {
+    exact: Float,
+    error: Float,
+    roundings: usize,
+}
+
+/// A score gradient.
+struct ScoreGradient {
+    exact: Float,
+    pull: Float,
+    /// Before it is rounded to the weight format.
     computed: Float,
     /// What no common factor explains.
     error: Float,
 }
 
+/// A sum of terms from several rows.
+struct Terms {
+    error: Float,
+    mass: Float,
+}
+
 impl<'a> Exact<'a> {
     pub fn new(problem: &'a Problem, profile: &'a Profile, data: &'a Data) -> Self {
         let u = profile.arithmetic.unit_roundoff();
-        let tiny = (profile.arithmetic.smallest_subnormal() / 2.0).max(f64::from_bits(1));
         let scale = big(problem.head_dim as f64).sqrt().recip();
-        Self { problem, profile, data, u, tiny, scale }
+        Self { problem, profile, data, u, tiny: tiny(profile), scale }
     }
 
     /// So many ulps of the smallest subnormal.
     fn tiny_exponential(&self) -> Float {
-        big(self.profile.exp_ulp) * self.profile.arithmetic.smallest_subnormal()
+        tiny_ulps(self.profile, self.profile.exp_ulp)
+    }
+
+    /// Dropout's two roundings.
+    fn dropout_rounding(&self) -> Float {
+        compound(self.u, if self.problem.dropout.is_some() { 2 } else { 0 })
+    }
+
+    /// Dropout's scale where it is above 1.
+    fn growth(&self) -> f64 {
+        self.problem.dropout.as_ref().map_or(1.0, |dropout| dropout.scale.max(1.0))
     }
 
     /// `e^|L^ - L|`.
@@ -119,70 +103,132 @@ impl<'a> Exact<'a> {
         let g = row.lse_gradient_magnitude_hi;
         let folded = if g == 0.0 { big(0.0) } else { (total.clone() + g) * self.u };
         let underflow = big(self.tiny) * (2 * terms) as u32;
-        sum_error(ieee, terms, |chunk| terms.div_ceil(chunk), &mass, &total)
-            + row.delta_shift_hi
-            + folded
-            + underflow
+        let sum = sum_error(ieee, terms, |chunk| terms.div_ceil(chunk), &mass, &total);
+        let divided = self.dropout_rounding() * (total + &sum);
+        sum + row.delta_shift_hi + folded + underflow + divided
     }
 
-    /// `E_i`.
-    fn weight(&self, r: usize, i: usize) -> Float {
+    fn score(&self, r: usize, i: usize) -> Score<'_> {
+        let row = &self.data.rows[r];
+        Score {
+            problem: self.problem,
+            profile: self.profile,
+            mass: row.dot_mass_hi[i],
+            product: row.product_magnitude_hi[i],
+            addend: row.addend_magnitude_hi[i],
+            magnitude: row.score_magnitude_hi[i],
+            cap_argument: row.cap_argument_lo[i],
+        }
+    }
+
+    /// A probability of this logarithm, from a score of magnitude `score`.
+    fn recomputed(&self, r: usize, of: (f64, f64), score: Float, error: Float) -> Probability {
         let (row, profile) = (&self.data.rows[r], self.profile);
-        let terms = self.problem.head_dim;
-        let (mass, s) = (big(row.dot_mass_hi[i]), big(row.score_magnitude_hi[i]));
-        let folded = match profile.score_accumulation {
-            Accumulation::Ieee { format, .. } => mass.clone() * format.unit_roundoff(),
-            Accumulation::TensorCore { .. } => big(0.0),
-        };
-        let underflow: Float = big(self.tiny) * &self.scale * (2 * terms) as u32;
-        let touched = |chunk| terms.div_ceil(chunk);
-        let sum = sum_error(profile.score_accumulation, terms, touched, &mass, &s);
-        let dot = sum + folded + underflow;
-        let (u_s, xi_s) = narrow(profile, profile.score_format);
-        let score = dot.clone() + (dot + &s) * u_s + xi_s;
         let own_lse = big(row.lse_magnitude_hi) + row.lse_shift_hi;
-        let magnitude: Float = s + &score + own_lse;
+        let magnitude: Float = score + &error + own_lse;
         let argument = compound(self.u, profile.scale_roundings as usize + 2) * magnitude;
         let eps: Float = big(profile.exp_ulp) * 2 * self.u;
-        (score + argument + eps.clone() / (big(1.0) - eps)).exp_m1()
+        let d = error + argument + eps.clone() / (big(1.0) - eps);
+        let (exact, log) = of;
+        let relative = big(exact) * d.clone().exp_m1();
+        Probability { exact: big(exact), error: relative.min(&(d + log).exp()) }
     }
 
-    fn key(&self, r: usize, i: usize) -> Key {
-        let (row, profile) = (&self.data.rows[r], self.profile);
-        let (p, t) = (big(row.probability_hi[i]), big(row.centred_magnitude_hi[i]));
-        let terms = self.problem.value_dim;
-        let sum = sum_error(
-            profile.score_accumulation,
-            terms,
-            |chunk| terms.div_ceil(chunk),
-            &big(row.dp_mass_hi[i]),
-            &big(row.dp_magnitude_hi[i]),
-        );
-        let dp = sum + big(self.tiny) * (2 * terms) as u32;
-        let difference = dp + big(row.lse_gradient_magnitude_hi) * self.u;
-        let weight = self.weight(r, i);
-        // 1 + F = (1 + E) (1 + u)^3
-        let grown: Float = (weight.clone() + 1) * (compound(self.u, 3) + 1);
-        let b = self.delta(r);
-        let centre = t.clone() + &b;
-        let own = p.clone()
-            * (centre.clone() * (grown.clone() - 1) + Float::with_val(BITS, &difference * &grown));
+    fn probability(&self, r: usize, i: usize) -> Probability {
+        let row = &self.data.rows[r];
+        let of = (row.probability_hi[i], row.log_probability_hi[i]);
+        self.recomputed(r, of, big(row.score_magnitude_hi[i]), self.score(r, i).error())
+    }
+
+    fn slope(&self, r: usize, i: usize, Softcap { cap, order }: Softcap) -> Slope {
+        let (row, profile, score) = (&self.data.rows[r], self.profile, self.score(r, i));
+        let division = big(2.0 * profile.division_ulp) * self.u;
+        let (u_s, xi_s) = narrow(profile, profile.score_format);
+        let addend = if order == SoftcapOrder::AfterBias { score.addend } else { 0.0 };
+        let magnitude = big(score.product) + addend;
+        let relative = compound(self.u, profile.scale_roundings as usize + 4);
+        let relative = and(&and(&relative, &division), &big(u_s));
+        let error = score.uncapped_error();
+        let moved = error.clone() + relative * (magnitude.clone() + &error);
+        let lost_quotient = tiny_ulps(profile, profile.division_ulp) + self.tiny + xi_s;
+        let eta = moved / cap + &lost_quotient;
+        let exact = big(row.cap_slope_hi[i]);
+        // 4 / (3 sqrt 3)
+        let linear = eta.clone() * 4_u32 / 3_u32 / big(3.0).sqrt();
+        let near = (big(row.cap_argument_lo[i]) - &eta).max(&big(0.0));
+        let saturated = ((near * -2.0_f64).exp() * 4_u32).min(&big(1.0)).max(&exact);
+        let slope = linear.min(&(exact.clone() * (eta.clone() * 2_u32).exp_m1())).min(&saturated);
+        let tanh = (magnitude / cap + eta).min(&big(1.0));
+        let tangent = and(&(big(2.0 * profile.tanh_ulp) * self.u), &compound(self.u, 6));
+        let h = and(&and(&tangent, &division), &compound(u_s, 3));
+        let grown = h.clone() + 1_u32;
         let lost =
-            (centre + difference) * self.tiny_exponential() + (p.clone() * 2 + 1) * self.tiny;
-        let ds = p.clone() * &t;
-        let common = self.common(r);
-        let computed: Float = common.clone() * (ds.clone() + b * &p + &own) + &lost;
-        let (u_p, xi_p) = narrow(profile, profile.weight_format);
-        let error = common * own + lost + computed.clone() * u_p + xi_p;
-        Key { p, weight, ds, computed, error }
+            tiny_ulps(profile, profile.tanh_ulp) + tiny_ulps(profile, profile.division_ulp) + xi_s;
+        let square = tanh.clone() * &tanh * ((grown.clone() * &grown) - 1_u32);
+        let products = tanh * 2_u32 * self.u * grown.clone() * grown;
+        Slope { exact, error: slope + square + products + lost * 4_u32, roundings: 4 }
+    }
+
+    /// `P^ (centre + difference) c^`, in so many roundings besides those of the slope.
+    fn product(
+        &self,
+        r: usize,
+        probability: Probability,
+        (centred, difference): (f64, Float),
+        slope: &Slope,
+        roundings: usize,
+    ) -> ScoreGradient {
+        let Probability { exact: p, error } = probability;
+        let (b, common) = (self.delta(r), self.common(r));
+        let centre = b.clone() + centred;
+        // p^ (1 + u)^n and c^, each with its error.
+        let relative = compound(self.u, roundings + slope.roundings);
+        let grown: Float = (p.clone() + error) * (relative + 1_u32);
+        let steep = slope.exact.clone() + &slope.error;
+        let whole = Float::with_val(BITS, &grown * &steep);
+        let pull = Float::with_val(BITS, &p * &slope.exact);
+        let own = centre.clone() * (whole.clone() - &pull) + difference.clone() * whole;
+        let lost = (centre + difference) * self.tiny_exponential() * &steep
+            + (p * steep * 2_u32 + (1 + slope.roundings) as u32) * self.tiny;
+        let lost = lost * self.growth();
+        let exact = pull.clone() * centred;
+        let computed = common.clone() * (exact.clone() + b * &pull + &own) + &lost;
+        ScoreGradient { exact, pull, computed, error: common * own + lost }
+    }
+
+    /// What `z dP - D + g` is off by, apart from `b` and the roundings of differences.
+    fn difference(&self, r: usize, i: usize) -> Float {
+        let (row, terms) = (&self.data.rows[r], self.problem.value_dim);
+        let (mass, dp) = (big(row.dp_mass_hi[i]), big(row.dp_magnitude_hi[i]));
+        let touched = |chunk| terms.div_ceil(chunk);
+        let sum = sum_error(self.profile.score_accumulation, terms, touched, &mass, &dp);
+        let tiny = tiny_sum(self.profile, self.profile.score_accumulation);
+        let error = sum + big(tiny) * (2 * terms) as u32;
+        let twice = self.dropout_rounding();
+        let product = if self.problem.dropout.is_some() { self.tiny } else { 0.0 };
+        let error = (error.clone() + twice.clone() * (dp + error)) * row.dropout[i] + product;
+        error + (twice + self.u) * row.lse_gradient_magnitude_hi
+    }
+
+    /// `dS`, or `dX`.
+    fn term(&self, r: usize, i: usize, capped: bool) -> ScoreGradient {
+        let slope = match self.problem.softcap.filter(|_| capped) {
+            None => Slope { exact: big(1.0), error: big(0.0), roundings: 0 },
+            Some(softcap) => self.slope(r, i, softcap),
+        };
+        let centre = (self.data.rows[r].centred_magnitude_hi[i], self.difference(r, i));
+        let product = self.product(r, self.probability(r, i), centre, &slope, 3);
+        let (u_p, xi_p) = narrow(self.profile, self.profile.weight_format);
+        let rounding = product.computed.clone() * u_p + big(xi_p) * self.growth();
+        ScoreGradient { error: product.error + rounding, ..product }
     }
 
     pub fn query(&self) -> Float {
         let (mut own, mut mass) = (big(0.0), big(0.0));
         for (i, k) in self.data.keys.iter().enumerate() {
-            let key = self.key(0, i);
-            mass += (key.computed + &key.error) * k.abs();
-            own += key.error * k.abs();
+            let term = self.term(0, i, true);
+            mass += (term.computed + &term.error) * k.abs();
+            own += term.error * k.abs();
         }
         let common = self.common(0);
         let shared = (common.clone() - 1) * self.data.gradient
@@ -192,62 +238,126 @@ impl<'a> Exact<'a> {
         let key_len = self.problem.key_len;
         let blocks = 1 + self.profile.schedule.rescalings(key_len);
         let touched = |chunk| terms.min(key_len.div_ceil(chunk) + 2 * blocks);
-        self.stored(terms, touched, Some(&self.scale), mass, shared + own * &self.scale)
+        let error = shared + own * &self.scale;
+        let accumulation = self.profile.value_accumulation;
+        let sum = Sum { terms, accumulation, scale: Some(&self.scale), mass };
+        self.stored(&sum, touched, error, self.problem.format)
+    }
+
+    /// The sum of a multiple of a score gradient of each row.
+    fn over_rows(
+        &self,
+        term: impl Fn(usize) -> ScoreGradient,
+        factor: impl Fn(usize) -> f64,
+    ) -> Terms {
+        let mut terms = Terms { error: big(0.0), mass: big(0.0) };
+        for r in 0..self.data.rows.len() {
+            let ScoreGradient { exact, pull, computed, error } = term(r);
+            let common = self.common(r);
+            let factor = factor(r).abs();
+            let shared = exact * (common.clone() - 1) + common * self.delta(r) * pull;
+            terms.mass += (computed + &error) * factor;
+            terms.error += (error + shared) * factor;
+        }
+        terms
     }
 
     pub fn key_sum(&self) -> Float {
-        let (mut own, mut mass) = (big(0.0), big(0.0));
-        for (r, q) in self.data.factors.iter().enumerate() {
-            let key = self.key(r, 0);
-            let common = self.common(r);
-            let shared = key.ds * (common.clone() - 1) + common * self.delta(r) * key.p;
-            mass += (key.computed + &key.error) * q.abs();
-            own += (key.error + shared) * q.abs();
-        }
-        let terms = self.data.factors.len();
-        self.stored(terms, |_| terms, Some(&self.scale), mass, own * &self.scale)
+        let Terms { error, mass } =
+            self.over_rows(|r| self.term(r, 0, true), |r| self.data.factors[r]);
+        let accumulation = self.profile.value_accumulation;
+        let sum = Sum { terms: self.data.rows.len(), accumulation, scale: Some(&self.scale), mass };
+        self.stored(&sum, |_| sum.terms, error * &self.scale, self.problem.format)
     }
 
     pub fn value(&self) -> Float {
         let (u_p, xi_p) = narrow(self.profile, self.profile.weight_format);
-        let (mut own, mut mass) = (big(0.0), big(0.0));
+        let rounding = and(&self.dropout_rounding(), &big(u_p));
+        let (mut error, mut mass) = (big(0.0), big(0.0));
         for (r, d_o) in self.data.factors.iter().enumerate() {
-            let key = self.key(r, 0);
-            let computed: Float = (key.weight + 1) * self.common(r) * (1.0 + big(u_p));
-            let lost = big(xi_p) + self.tiny_exponential();
-            mass += (key.p.clone() * &computed + &lost) * d_o.abs();
-            own += (key.p * (computed - 1) + lost) * d_o.abs();
+            let z = self.data.rows[r].dropout[0];
+            let Probability { exact, error: own } = self.probability(r, 0);
+            let computed = (exact.clone() + own) * self.common(r) * (rounding.clone() + 1_u32);
+            let product = if self.problem.dropout.is_some() { self.tiny } else { 0.0 };
+            let lost = (big(xi_p) + self.tiny_exponential() + product) * self.growth();
+            let lost = if z == 0.0 { big(0.0) } else { lost };
+            mass += (computed.clone() * z + &lost) * d_o.abs();
+            error += ((computed - exact) * z + lost) * d_o.abs();
         }
-        let terms = self.data.factors.len();
-        self.stored(terms, |_| terms, None, mass, own)
+        let accumulation = self.profile.value_accumulation;
+        let sum = Sum { terms: self.data.factors.len(), accumulation, scale: None, mass };
+        self.stored(&sum, |_| sum.terms, error, self.problem.format)
+    }
+
+    /// Over the first key of every row.
+    pub fn bias(&self) -> Option<Float> {
+        let order = self.problem.softcap.map(|softcap| softcap.order);
+        let capped = order == Some(SoftcapOrder::AfterBias);
+        let terms = self.over_rows(|r| self.term(r, 0, capped), |_| 1.0);
+        Some(self.in_arithmetic(terms, self.problem.bias?.format))
+    }
+
+    pub fn sink(&self) -> Option<Float> {
+        let Some(Sink::Logits(format)) = self.problem.sink else { return None };
+        let term = |r: usize| {
+            let row = &self.data.rows[r];
+            let sink = row.sink.expect("a row with a sink");
+            let log = (sink.logit + row.lse_magnitude_hi).min(0.0);
+            let of = (sink.probability_hi, log);
+            let probability = self.recomputed(r, of, big(sink.logit.abs()), big(0.0));
+            let slope = Slope { exact: big(1.0), error: big(0.0), roundings: 0 };
+            let centre = (sink.centred_magnitude_hi, big(0.0));
+            self.product(r, probability, centre, &slope, 2)
+        };
+        Some(self.in_arithmetic(self.over_rows(term, |_| 1.0), format))
+    }
+
+    fn in_arithmetic(&self, Terms { error, mass }: Terms, format: Format) -> Float {
+        let accumulation = Accumulation::Ieee { format: self.profile.arithmetic, depth: None };
+        let sum = Sum { terms: self.data.rows.len(), accumulation, scale: None, mass };
+        self.stored(&sum, |_| sum.terms, error, format)
     }
 
     /// Summation, carried accumulators, scale and storing.
     fn stored(
         &self,
-        terms: usize,
+        sum: &Sum<'_>,
         touched: impl Fn(usize) -> usize,
-        scale: Option<&Float>,
-        mass: Float,
         error: Float,
+        format: Format,
     ) -> Float {
-        let (profile, gradient) = (self.profile, self.data.gradient);
-        let factor = scale.cloned().unwrap_or_else(|| big(1.0));
-        let mass = mass * &factor;
+        let (profile, gradient, terms) = (self.profile, self.data.gradient, sum.terms);
+        let factor = sum.scale.cloned().unwrap_or_else(|| big(1.0));
+        let mass = sum.mass.clone() * &factor;
         let total = (error.clone() + gradient).min(&mass);
-        let sums = sum_error(profile.value_accumulation, terms, touched, &mass, &total)
-            + big(self.tiny) * factor.clone().max(&big(1.0)) * (2 * terms) as u32;
+        let growth = self.growth();
+        let sums = sum_error(sum.accumulation, terms, touched, &mass, &total)
+            + big(tiny_sum(profile, sum.accumulation))
+                * growth
+                * factor.clone().max(&big(1.0))
+                * (2 * terms) as u32;
         let (u_c, xi_c) = narrow(profile, profile.carried_format);
-        let carried = compound(u_c, terms) * (mass.clone() + &sums) + factor * xi_c * terms as u32;
+        let carried =
+            compound(u_c, terms) * (mass.clone() + &sums) + factor * growth * xi_c * terms as u32;
         let unscaled = error + sums + carried;
-        let scaling = if scale.is_some() {
+        let late = self.dropout_rounding();
+        let result = unscaled.clone() + gradient;
+        let scaling = if sum.scale.is_some() {
             let roundings = compound(self.u, profile.scale_roundings as usize + 1);
-            mass * self.u + roundings * (unscaled.clone() + gradient)
+            mass * self.u + and(&roundings, &late) * result
         } else {
-            big(0.0)
+            late * result
         };
         let scaled = unscaled + scaling + self.tiny;
-        let (u_out, xi_out) = narrow(profile, self.problem.format);
+        let (u_out, xi_out) = narrow(profile, format);
         scaled.clone() + (scaled + gradient) * u_out + xi_out
     }
+}
+
+/// A sum as the kernel forms it.
+struct Sum<'a> {
+    terms: usize,
+    accumulation: Accumulation,
+    scale: Option<&'a Float>,
+    mass: Float,
 }

@@ -15,14 +15,17 @@ pub fn big(x: f64) -> Float {
     Float::with_val(BITS, x)
 }
 
-/// `x`, or infinity where it is past the largest number of the format.
-fn overflowing(x: Float, format: Format) -> Float {
-    if Float::with_val(BITS, x.abs_ref()) > format.max_finite() {
-        let infinity = if x.is_sign_negative() { f64::NEG_INFINITY } else { f64::INFINITY };
-        big(infinity)
-    } else {
-        x
+/// `moved`, a result for `exact`; infinity where it is past the largest number of the format, but not
+/// where the exact one rounds to that.
+fn overflowing(exact: &Float, moved: Float, format: Format) -> Float {
+    let largest = big(format.max_finite());
+    if Float::with_val(BITS, moved.abs_ref()) <= largest {
+        return moved;
     }
+    let half_ulp = Float::with_val(BITS, &largest * format.unit_roundoff()) / 2_u32;
+    let fits = Float::with_val(BITS, exact.abs_ref()) < Float::with_val(BITS, &largest + &half_ulp);
+    let magnitude = if fits { largest } else { big(f64::INFINITY) };
+    if moved.is_sign_negative() { -magnitude } else { magnitude }
 }
 
 /// What each rounding does, in the order in which the kernel comes to them.
@@ -54,16 +57,21 @@ impl<'p> Roundings<'p> {
     }
 
     /// `x` as a result in `format`: off by `u/(1 + u)` of it, or by half the smallest subnormal
-    /// (`FAS:num.format.rounding`). Zero is itself; past the largest number lies infinity.
+    /// (`FAS:num.format.rounding`). Zero and infinity are themselves; past the largest
+    /// number lies infinity.
     pub fn round(&mut self, x: Float, format: Format) -> Float {
         let share = self.next();
+        if !x.is_finite() {
+            return x;
+        }
         let u = big(format.unit_roundoff());
         let lost = if Float::with_val(BITS, x.abs_ref()) < format.smallest_normal() {
             if x.is_zero() { big(0.0) } else { big(format.smallest_subnormal()) / 2_u32 }
         } else {
             x.clone() * &u / (u.clone() + 1)
         };
-        overflowing(x + lost * share, format)
+        let moved = Float::with_val(BITS, &x + lost * share);
+        overflowing(&x, moved, format)
     }
 
     /// `x` rounded to a format narrower than the arithmetic's; otherwise `x`, which it is already.
@@ -95,7 +103,8 @@ impl<'p> Roundings<'p> {
             big(ulp * format.smallest_subnormal())
         };
         let moved = (magnitude + lost * share).max(&big(0.0));
-        overflowing(if x.is_sign_negative() { -moved } else { moved }, format)
+        let moved = if x.is_sign_negative() { -moved } else { moved };
+        overflowing(&x, moved, format)
     }
 
     /// `x` off by at most `largest`.

@@ -4,14 +4,18 @@
 //! merged at the end. What it returns must lie within the stated bounds.
 
 use flashproof_spec::format::Format;
-use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{Accumulation, Normalizer, Profile, Schedule, Weights};
 use rug::Float;
 use rug::ops::Pow;
 
+#[path = "forward_scores.rs"]
+mod forward_scores;
 #[path = "roundings.rs"]
 mod roundings;
 
+use forward_scores::Scoring;
+pub use forward_scores::{Addition, Capping, exact_scale, site};
 pub use roundings::{BITS, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.
@@ -30,6 +34,38 @@ pub struct Style {
     pub separate_blocks: bool,
     /// Blocks in a split; every block where 0.
     pub split: usize,
+    /// Where bias and ALiBi term join the product.
+    pub addition: Addition,
+    /// Whether they are added to each other first.
+    pub addends_first: bool,
+    /// How a softcap divides.
+    pub capping: Capping,
+    /// Where a sink enters.
+    pub sink: SinkPlace,
+    /// Where the factor of dropout enters.
+    pub dropout: DropoutPlace,
+}
+
+/// Where a sink enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkPlace {
+    /// In the state before the first block.
+    First,
+    /// After the last block, as one more candidate for the maximum.
+    Last,
+    /// After the last block, in the frame of the greatest key.
+    KeyFrame,
+}
+
+/// Where the factor of dropout enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropoutPlace {
+    /// Before the weight is rounded to its format.
+    Weight,
+    /// After that; the product is rounded again.
+    RoundedWeight,
+    /// After the division.
+    Output,
 }
 
 /// One row: what the kernel reads. A key that is `None` is invisible.
@@ -37,20 +73,16 @@ pub struct Style {
 pub struct Inputs {
     pub query: Vec<f64>,
     pub keys: Vec<Option<KeyValue>>,
+    /// The sink's logit, where the problem has one.
+    pub sink: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
 pub struct KeyValue {
     pub key: Vec<f64>,
     pub value: Vec<f64>,
-}
-
-/// The softmax scale, exactly.
-pub fn exact_scale(problem: &Problem) -> Float {
-    match problem.scale {
-        Scale::Value(scale) => big(scale),
-        Scale::InverseSqrtHeadDim => big(problem.head_dim as f64).sqrt().recip(),
-    }
+    /// Read where the problem has a bias.
+    pub bias: f64,
 }
 
 pub struct Kernel<'a> {
@@ -74,16 +106,38 @@ struct Reference {
     product: Float,
 }
 
+/// A split that is finished by itself.
+struct Part {
+    lse: Float,
+    output: Vec<Float>,
+}
+
+#[derive(Clone)]
 struct State {
     reference: Reference,
     normalizer: Float,
     numerator: Vec<Float>,
 }
 
+/// Entries of an output.
+fn columns(inputs: &Inputs) -> usize {
+    inputs.keys.iter().flatten().next().map_or(0, |key| key.value.len())
+}
+
+/// A key's score and what its weight meets.
+struct Term<'v> {
+    score: Float,
+    value: &'v [f64],
+    /// Whether dropout keeps the weight.
+    kept: bool,
+}
+
 /// One run of the kernel.
 struct Run<'r, 'p> {
     kernel: &'r Kernel<'r>,
-    factor: Float,
+    scoring: Scoring<'r>,
+    /// The factor of dropout as computed.
+    kept_scale: Option<Float>,
     roundings: &'r mut Roundings<'p>,
     /// References so far: the product of the same maximum is the same number.
     references: Vec<Reference>,
@@ -92,44 +146,147 @@ struct Run<'r, 'p> {
 impl Kernel<'_> {
     /// Outputs, then the LSE.
     pub fn run(&self, inputs: &Inputs, roundings: &mut Roundings<'_>) -> Vec<Float> {
-        let arithmetic = self.profile.arithmetic;
-        let factor = (0..self.profile.scale_roundings)
-            .fold(self.exact_factor(), |factor, _| roundings.round(factor, arithmetic));
-        Run { kernel: self, factor, roundings, references: Vec::new() }.row(inputs)
-    }
-
-    fn exact_factor(&self) -> Float {
-        let scale = exact_scale(self.problem);
-        if self.style.base_two { scale / big(2.0).ln() } else { scale }
-    }
-
-    /// Whether `fma(score, factor, -reference)` takes an unscaled score.
-    fn fused(&self) -> bool {
-        !self.profile.scaled_score_rounded && !self.style.folded_scale
+        let scoring = Scoring::new(self, roundings);
+        let kept_scale = self
+            .problem
+            .dropout
+            .as_ref()
+            .map(|kept| roundings.round(big(kept.scale), self.profile.arithmetic));
+        Run { kernel: self, scoring, kept_scale, roundings, references: Vec::new() }.row(inputs)
     }
 }
 
 impl Run<'_, '_> {
     fn row(mut self, inputs: &Inputs) -> Vec<Float> {
-        let scores = self.scores(inputs);
-        let keys: Vec<Option<(Float, &[f64])>> = scores
+        let scores = self.scoring.scores(inputs, self.roundings);
+        let terms: Vec<Option<Term<'_>>> = scores
             .into_iter()
             .zip(&inputs.keys)
-            .map(|(score, key)| Some((score?, &key.as_ref()?.value[..])))
+            .enumerate()
+            .map(|(position, (score, key))| {
+                let kept = self.kernel.problem.dropout_at(site(position)) != 0.0;
+                Some(Term { score: score?, value: &key.as_ref()?.value, kept })
+            })
             .collect();
-        let block = match self.kernel.profile.schedule {
-            Schedule::Dense => keys.len(),
+        let (split, block) = self.portions(terms.len());
+        let sink = inputs.sink.map(|logit| self.sink(logit, inputs));
+        if self.kernel.profile.merged_parts.is_some() {
+            return self.merged_parts(sink, &terms, (split, block), columns(inputs));
+        }
+        let mut states: Vec<State> = Vec::new();
+        let mut first = match self.kernel.style.sink {
+            SinkPlace::First => sink.clone(),
+            SinkPlace::Last | SinkPlace::KeyFrame => None,
+        };
+        for terms in terms.chunks(split) {
+            states.extend(self.split(first.take(), terms, block));
+        }
+        if states.is_empty() {
+            // Every score is minus infinity: there is nothing to return but the sink.
+            return match sink {
+                Some(sink) => self.finish(sink),
+                None => vec![big(f64::NAN); columns(inputs) + 1],
+            };
+        }
+        let mut state = self.merge(states);
+        match (sink, self.kernel.style.sink) {
+            (Some(sink), SinkPlace::Last) => state = self.merge(vec![state, sink]),
+            (Some(sink), SinkPlace::KeyFrame) => {
+                let weight = self.weight_of_product(&sink.reference.product, &state.reference);
+                state.normalizer = self.round(state.normalizer + weight);
+            }
+            _ => {}
+        }
+        self.finish(state)
+    }
+
+    /// Keys in a split and in a block.
+    fn portions(&self, keys: usize) -> (usize, usize) {
+        let Kernel { profile, style, .. } = self.kernel;
+        let block = match profile.schedule {
+            // Each part at once, where there are parts.
+            Schedule::Dense if profile.merged_parts.is_some() => return (style.split.max(1), keys),
+            Schedule::Dense => keys,
             Schedule::Blocks(keys) => keys,
             Schedule::Undeclared => 1,
         };
-        let split = match self.kernel.style.split {
-            0 => keys.len(),
-            blocks => blocks * block,
+        match style.split {
+            0 => (keys, block),
+            blocks => (blocks * block, block),
+        }
+    }
+
+    /// Splits that are finished by themselves and merged by their LSEs.
+    fn merged_parts(
+        mut self,
+        mut sink: Option<State>,
+        terms: &[Option<Term<'_>>],
+        (split, block): (usize, usize),
+        columns: usize,
+    ) -> Vec<Float> {
+        let place = self.kernel.style.sink;
+        let key_frame = if place == SinkPlace::KeyFrame { sink.take() } else { None };
+        let mut first = if place == SinkPlace::First { sink.take() } else { None };
+        let mut states: Vec<State> = Vec::new();
+        for terms in terms.chunks(split) {
+            states.extend(self.split(first.take(), terms, block));
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        for state in states {
+            let lse = self.natural_lse(&state);
+            let output = self.quotients(state);
+            parts.push(Part { lse, output });
+        }
+        parts.extend(sink.or(key_frame.clone().filter(|_| parts.is_empty())).map(|state| Part {
+            lse: self.in_nats(&state.reference.product),
+            output: state.numerator,
+        }));
+        let lses = parts.iter().map(|part| part.lse.clone());
+        let Some(greatest) = lses.max_by(Float::total_cmp) else {
+            return vec![big(f64::NAN); columns + 1];
         };
-        let states: Vec<State> =
-            keys.chunks(split).filter_map(|keys| self.split(keys, block)).collect();
-        let state = self.merge(states);
-        self.finish(state)
+        let mut normalizer = big(0.0);
+        let mut output = vec![big(0.0); columns];
+        let format = accumulator(self.kernel.profile.value_accumulation);
+        for part in parts {
+            let argument = self.round(Float::with_val(BITS, &part.lse - &greatest));
+            let weight = self.exponential(argument.exp());
+            normalizer = self.plus(normalizer, weight.clone(), self.kernel.profile.arithmetic);
+            for (sum, entry) in output.iter_mut().zip(part.output) {
+                let product = self.roundings.round(entry * &weight, format);
+                *sum = self.plus(sum.clone(), product, format);
+            }
+        }
+        if let Some(sink) = key_frame {
+            let argument = self.in_nats(&sink.reference.product) - &greatest;
+            let argument = self.round(argument);
+            let weight = self.exponential(argument.exp());
+            normalizer = self.round(normalizer + weight);
+        }
+        let ln = self.logarithm(&normalizer);
+        let lse = self.round(ln + greatest);
+        let lse = self.narrow(lse, self.kernel.profile.lse_format);
+        let output: Vec<Float> =
+            output.into_iter().map(|entry| self.divide(entry, &normalizer)).collect();
+        self.stored(output, lse)
+    }
+
+    /// An argument of a weight in nats, exactly.
+    fn in_nats(&self, argument: &Float) -> Float {
+        let base = if self.kernel.style.base_two { big(2.0).ln() } else { big(1.0) };
+        Float::with_val(BITS, argument * base)
+    }
+
+    /// The state of the sink alone.
+    fn sink(&mut self, logit: f64, inputs: &Inputs) -> State {
+        let product = self.scoring.sink(logit, self.roundings);
+        let score = match &self.scoring.pending {
+            Some(pending) => Float::with_val(BITS, &product / pending),
+            None => product.clone(),
+        };
+        let reference = Reference { score, product };
+        self.references.push(reference.clone());
+        State { reference, normalizer: big(1.0), numerator: vec![big(0.0); columns(inputs)] }
     }
 
     fn round(&mut self, x: Float) -> Float {
@@ -140,55 +297,18 @@ impl Run<'_, '_> {
         self.roundings.narrow(x, format, self.kernel.profile)
     }
 
-    /// Scores as they meet the maximum: unscaled where a fused multiply-add scales them.
-    fn scores(&mut self, inputs: &Inputs) -> Vec<Option<Float>> {
-        let profile = self.kernel.profile;
-        let format = accumulator(profile.score_accumulation);
-        let query: Vec<Float> = inputs
-            .query
-            .iter()
-            .map(|&q| {
-                if self.kernel.style.folded_scale {
-                    self.roundings.round(big(q) * &self.factor, format)
-                } else {
-                    big(q)
-                }
-            })
-            .collect();
-        let keys = inputs.keys.iter();
-        keys.map(|key| Some(self.score(&query, &key.as_ref()?.key, format))).collect()
-    }
-
-    fn score(&mut self, query: &[Float], key: &[f64], format: Format) -> Float {
-        let mut dot: Option<Float> = None;
-        for (q, &k) in query.iter().zip(key) {
-            let product = self.roundings.round(big(k) * q, format);
-            dot = Some(match dot {
-                None => product,
-                Some(sum) => self.roundings.round(sum + product, format),
-            });
-        }
-        let dot = dot.expect("a head of at least one entry");
-        let scaled = if self.kernel.fused() || self.kernel.style.folded_scale {
-            dot
-        } else {
-            let scaled = dot * &self.factor;
-            self.round(scaled)
-        };
-        self.narrow(scaled, self.kernel.profile.score_format)
-    }
-
     fn reference(&mut self, score: Float) -> Reference {
         if let Some(known) = self.references.iter().find(|known| known.score == score) {
             let known = known.clone();
-            self.roundings.pass(usize::from(self.kernel.fused()));
+            self.roundings.pass(usize::from(self.scoring.pending.is_some()));
             return known;
         }
-        let product = if self.kernel.fused() {
-            let product = Float::with_val(BITS, &score * &self.factor);
-            self.round(product)
-        } else {
-            score.clone()
+        let product = match &self.scoring.pending {
+            Some(pending) => {
+                let product = Float::with_val(BITS, &score * pending);
+                self.round(product)
+            }
+            None => score.clone(),
         };
         let reference = Reference { score, product };
         self.references.push(reference.clone());
@@ -198,23 +318,33 @@ impl Run<'_, '_> {
     fn power(&mut self, argument: Float) -> Float {
         let exact =
             if self.kernel.style.base_two { big(2.0).pow(argument) } else { argument.exp() };
+        self.exponential(exact)
+    }
+
+    fn exponential(&mut self, exact: Float) -> Float {
         self.roundings.ulps(exact, self.kernel.profile.exp_ulp, self.kernel.profile)
     }
 
     fn weight(&mut self, score: &Float, reference: &Reference) -> Float {
-        let argument = if self.kernel.fused() {
-            Float::with_val(BITS, score * &self.factor) - &reference.product
-        } else {
-            Float::with_val(BITS, score - &reference.product)
+        let product = match &self.scoring.pending {
+            Some(pending) => Float::with_val(BITS, score * pending),
+            None => score.clone(),
         };
-        let argument = self.round(argument);
+        self.weight_of_product(&product, reference)
+    }
+
+    /// The weight of a score that is already in the unit of arguments.
+    fn weight_of_product(&mut self, product: &Float, reference: &Reference) -> Float {
+        let argument = self.round(Float::with_val(BITS, product - &reference.product));
         self.power(argument)
     }
 
     fn rescaling_factor(&mut self, old: &Reference, new: &Reference) -> Float {
-        if self.kernel.fused() && !self.kernel.style.rounded_references {
+        if let Some(pending) = self.scoring.pending.clone()
+            && !self.kernel.style.rounded_references
+        {
             let difference = self.round(Float::with_val(BITS, &old.score - &new.score));
-            let argument = self.round(difference * &self.factor);
+            let argument = self.round(difference * pending);
             return self.power(argument);
         }
         let argument = self.round(Float::with_val(BITS, &old.product - &new.product));
@@ -224,7 +354,7 @@ impl Run<'_, '_> {
     /// Multiplies by the rescaling factor; an unmoved reference changes nothing.
     fn rescale(&mut self, state: State, reference: &Reference) -> State {
         if state.reference.score == reference.score {
-            let fused = self.kernel.fused() && !self.kernel.style.rounded_references;
+            let fused = self.scoring.pending.is_some() && !self.kernel.style.rounded_references;
             self.roundings.pass(3 + usize::from(fused) + state.numerator.len());
             return state;
         }
@@ -238,43 +368,55 @@ impl Run<'_, '_> {
         }
     }
 
-    fn split(&mut self, keys: &[Option<(Float, &[f64])>], block: usize) -> Option<State> {
-        let mut state = None;
-        for keys in keys.chunks(block) {
-            let keys: Vec<&(Float, &[f64])> = keys.iter().flatten().collect();
-            if !keys.is_empty() {
-                state = Some(self.absorb(state, &keys));
+    fn split(
+        &mut self,
+        first: Option<State>,
+        terms: &[Option<Term<'_>>],
+        block: usize,
+    ) -> Option<State> {
+        let mut state = first;
+        for terms in terms.chunks(block) {
+            let terms: Vec<&Term<'_>> = terms.iter().flatten().collect();
+            if !terms.is_empty() {
+                state = Some(self.absorb(state, &terms));
             }
         }
         state
     }
 
-    fn absorb(&mut self, state: Option<State>, keys: &[&(Float, &[f64])]) -> State {
-        let scores = keys.iter().map(|(score, _)| score);
+    fn absorb(&mut self, state: Option<State>, terms: &[&Term<'_>]) -> State {
+        let scores = terms.iter().map(|term| &term.score);
         let scores = scores.chain(state.iter().map(|state| &state.reference.score));
         let largest = scores.max_by(|a, b| a.total_cmp(b)).expect("a visible key").clone();
         let reference = self.reference(largest);
         let state = state.map(|state| self.rescale(state, &reference));
         let weights: Vec<Float> =
-            keys.iter().map(|(score, _)| self.weight(score, &reference)).collect();
-        let narrowed: Vec<Float> = match self.kernel.profile.weights {
-            Weights::Unnormalized => weights.iter().map(|w| self.narrow_weight(w)).collect(),
-            Weights::Normalized => weights.clone(),
+            terms.iter().map(|term| self.weight(&term.score, &reference)).collect();
+        // Where weights are divided first, those that are rounded do not exist yet.
+        let rounded = self.kernel.profile.normalizer == Normalizer::Rounded
+            && self.kernel.profile.weights == Weights::Unnormalized;
+        let summed = if rounded {
+            weights.iter().map(|weight| self.narrow_weight(weight)).collect()
+        } else {
+            weights.clone()
         };
-        let rounded = self.kernel.profile.normalizer == Normalizer::Rounded;
-        let summed = if rounded { &narrowed } else { &weights };
         let normalizer = self.add(
             state.as_ref().map(|state| state.normalizer.clone()),
             summed.clone(),
             self.kernel.profile.arithmetic,
         );
-        let applied = match self.kernel.profile.weights {
-            Weights::Unnormalized => narrowed,
-            Weights::Normalized => self.normalize(&weights, &normalizer),
+        let applied: Vec<Float> = match self.kernel.profile.weights {
+            Weights::Unnormalized if rounded => self.applied(terms, weights, Some(summed)),
+            Weights::Unnormalized => self.applied(terms, weights, None),
+            Weights::Normalized => {
+                let quotients =
+                    weights.into_iter().map(|weight| self.divide(weight, &normalizer)).collect();
+                self.applied(terms, quotients, None)
+            }
         };
-        let numerator = (0..keys[0].1.len())
+        let numerator = (0..terms[0].value.len())
             .map(|j| {
-                let values = keys.iter().map(|(_, value)| value[j]);
+                let values = terms.iter().map(|term| term.value[j]);
                 let carried = state.as_ref().map(|state| state.numerator[j].clone());
                 self.weighted_sum(carried, &applied, values)
             })
@@ -282,18 +424,45 @@ impl Run<'_, '_> {
         State { reference, normalizer, numerator }
     }
 
-    fn narrow_weight(&mut self, weight: &Float) -> Float {
-        self.narrow(weight.clone(), self.kernel.profile.weight_format)
-    }
-
-    fn normalize(&mut self, weights: &[Float], normalizer: &Float) -> Vec<Float> {
-        weights
+    /// The weights as they meet the values: rounded, if they are not already, and dropped or scaled.
+    fn applied(
+        &mut self,
+        terms: &[&Term<'_>],
+        weights: Vec<Float>,
+        rounded: Option<Vec<Float>>,
+    ) -> Vec<Float> {
+        let weights: Vec<(Float, Option<Float>)> = match rounded {
+            Some(rounded) => weights.into_iter().zip(rounded.into_iter().map(Some)).collect(),
+            None => weights.into_iter().map(|weight| (weight, None)).collect(),
+        };
+        terms
             .iter()
-            .map(|weight| {
-                let quotient = self.divide(weight.clone(), normalizer);
-                self.narrow(quotient, self.kernel.profile.weight_format)
+            .zip(weights)
+            .map(|(term, (weight, rounded))| {
+                let weight = self.applied_one(weight, rounded);
+                if term.kept { weight } else { big(0.0) }
             })
             .collect()
+    }
+
+    fn applied_one(&mut self, weight: Float, rounded: Option<Float>) -> Float {
+        let scale = self.kept_scale.clone();
+        match (scale, self.kernel.style.dropout) {
+            (Some(scale), DropoutPlace::Weight) => {
+                let product = self.round(weight * scale);
+                self.narrow_weight(&product)
+            }
+            (Some(scale), DropoutPlace::RoundedWeight) => {
+                let rounded = rounded.unwrap_or_else(|| self.narrow_weight(&weight));
+                let product = self.round(rounded * scale);
+                self.narrow_weight(&product)
+            }
+            _ => rounded.unwrap_or_else(|| self.narrow_weight(&weight)),
+        }
+    }
+
+    fn narrow_weight(&mut self, weight: &Float) -> Float {
+        self.narrow(weight.clone(), self.kernel.profile.weight_format)
     }
 
     fn weighted_sum(
@@ -318,11 +487,20 @@ impl Run<'_, '_> {
             Some(carried) if !self.kernel.style.separate_blocks => carried,
             Some(carried) => {
                 let block = self.add(None, terms.collect(), format);
-                return self.roundings.round(carried + block, format);
+                return self.plus(carried, block, format);
             }
             None => terms.next().expect("a visible key"),
         };
-        terms.fold(first, |sum, term| self.roundings.round(sum + term, format))
+        terms.fold(first, |sum, term| self.plus(sum, term, format))
+    }
+
+    /// A sum; with zero there is nothing to round.
+    fn plus(&mut self, x: Float, y: Float, format: Format) -> Float {
+        if x.is_zero() || y.is_zero() {
+            self.roundings.pass(1);
+            return x + y;
+        }
+        self.roundings.round(x + y, format)
     }
 
     /// Splits against the greatest of their references, added one after another.
@@ -342,7 +520,7 @@ impl Run<'_, '_> {
                         .numerator
                         .into_iter()
                         .zip(state.numerator)
-                        .map(|(a, b)| self.roundings.round(a + b, format))
+                        .map(|(a, b)| self.plus(a, b, format))
                         .collect(),
                     reference: state.reference,
                 },
@@ -362,41 +540,64 @@ impl Run<'_, '_> {
     }
 
     fn finish(&mut self, state: State) -> Vec<Float> {
-        let lse = self.lse(&state);
-        let mut row: Vec<Float> = state
-            .numerator
+        let lse = self.natural_lse(&state);
+        let lse = self.narrow(lse, self.kernel.profile.lse_format);
+        let output = self.quotients(state);
+        self.stored(output, lse)
+    }
+
+    /// The numerator over the normalizer.
+    fn quotients(&mut self, state: State) -> Vec<Float> {
+        let numerator = state.numerator.into_iter();
+        match self.kernel.profile.weights {
+            Weights::Unnormalized => numerator.map(|n| self.divide(n, &state.normalizer)).collect(),
+            Weights::Normalized => numerator.collect(),
+        }
+    }
+
+    /// The outputs as stored, and the LSE.
+    fn stored(&mut self, output: Vec<Float>, lse: Float) -> Vec<Float> {
+        let scale = match self.kernel.style.dropout {
+            DropoutPlace::Output => self.kept_scale.clone(),
+            DropoutPlace::Weight | DropoutPlace::RoundedWeight => None,
+        };
+        let mut row: Vec<Float> = output
             .into_iter()
-            .map(|n| {
-                let output = match self.kernel.profile.weights {
-                    Weights::Unnormalized => self.divide(n, &state.normalizer),
-                    Weights::Normalized => n,
+            .map(|entry| {
+                let entry = match &scale {
+                    Some(scale) => self.round(entry * scale),
+                    None => entry,
                 };
-                self.narrow(output, self.kernel.problem.format)
+                self.narrow(entry, self.kernel.problem.format)
             })
             .collect();
         row.push(lse);
         row
     }
 
-    fn lse(&mut self, state: &State) -> Float {
+    fn logarithm(&mut self, normalizer: &Float) -> Float {
         let profile = self.kernel.profile;
-        let ln = Float::with_val(BITS, state.normalizer.ln_ref());
+        let ln = Float::with_val(BITS, normalizer.ln_ref());
         let ulps = Float::with_val(BITS, ln.abs_ref())
             * (2.0 * profile.log.ulp * profile.arithmetic.unit_roundoff());
-        let ln = self.roundings.shift(ln, &ulps.max(&big(profile.log.absolute)));
-        let reference = if self.kernel.fused() {
-            let product = Float::with_val(BITS, &state.reference.score * &self.factor);
-            self.round(product)
-        } else {
-            state.reference.score.clone()
+        self.roundings.shift(ln, &ulps.max(&big(profile.log.absolute)))
+    }
+
+    fn natural_lse(&mut self, state: &State) -> Float {
+        let ln = self.logarithm(&state.normalizer);
+        let reference = match &self.scoring.pending {
+            Some(pending) => {
+                let product = Float::with_val(BITS, &state.reference.score * pending);
+                self.round(product)
+            }
+            None => state.reference.score.clone(),
         };
-        let lse = if self.kernel.style.base_two {
+        if self.kernel.style.base_two {
             let base = self.round(big(2.0).ln());
             let sum = self.round(reference + ln / big(2.0).ln());
             self.round(sum * base)
         } else {
             self.round(reference + ln)
-        };
-        self.narrow(lse, profile.lse_format)
+        }
     }
 }

@@ -1,38 +1,57 @@
-//! The exact backward pass: gradients of queries, keys and values, and what their bounds depend on.
+//! The exact backward pass: gradients of queries, keys, values, bias and sinks, and what their bounds
+//! depend on.
 //!
-//! With `p_i` the softmax of a row, `dO` and `g` the upstream gradients of its output and LSE
-//! (`FAS:bwd.*`):
+//! With `p_i` the softmax of a row, `z_i` the factor of dropout, `c_i` the slope of a softcap, `dO` and `g`
+//! the upstream gradients of the row's output and LSE (`FAS:bwd.*`):
 //!
 //! ```text
-//! dP_i = sum_j dO_j v_ij     D = sum_i p_i dP_i     dS_i = p_i (dP_i - D + g)
-//! dQ_rj = scale * sum_i dS_ri k_ij     dK_ij = scale * sum_r dS_ri q_rj     dV_ij = sum_r p_ri dO_rj
+//! dP_i = sum_j dO_j v_ij     D = sum_i p_i z_i dP_i     dS_i = p_i (z_i dP_i - D + g)
+//! dQ_rj = scale * sum_i c_ri dS_ri k_ij     dK_ij = scale * sum_r c_ri dS_ri q_rj
+//! dV_ij = sum_r p_ri z_ri dO_rj
+//! dBias = sum dS, or sum c dS where the softcap is taken of scores with the bias
+//! dSink = sum_r p_r (g_r - D_r), with p the weight of the sink
 //! ```
 //!
-//! `dK` and `dV` sum over the query rows that see the key, in every query head that reads it. All is
-//! computed from the inputs, nothing from an output or LSE that is rounded:
+//! `c` is 1 without a softcap and `1 - tanh^2` with one (`FAS:bwd.softcap.slope`), `z` is 1 without dropout
+//! (`FAS:bwd.dropout.keep`); a sink counts in every `p`. `dK` and `dV` sum over the query rows that see the
+//! key, in every query head that reads it; `dBias` over all that an entry is broadcast over
+//! (`FAS:bwd.bias.reduce`); `dSink` over all rows of a head, where one without keys has `p = 1` and `D = 0`
+//! (`FAS:bwd.sink.gradient`). All is computed from the inputs, nothing from an output or LSE that is
+//! rounded:
 //!
-//! 1. Dot products, `dP_i` included, are exact integers on common grids (`group`).
-//! 2. Each pair of query and key has an enclosed `p` and `dS`, of a fixed number of significant bits
-//!    (`weight`, `row`). What a row's pairs share is computed once for each working precision.
-//! 3. These multiply exact entries, in integers (`sum`); sums without terms are exactly zero.
+//! 1. Dot products, `dP_i` included, are exact integers on common grids (`group`). What is added to
+//!    them is exact too ([`crate::score`]).
+//! 2. Each pair of query and key has an enclosed `p`, `dS` and `c`, of a fixed number of significant bits
+//!    (`score`, `weight`, `row`). What a row's pairs share is computed once for each working precision.
+//! 3. These multiply exact entries, in integers (`sum`), or are added up (`reduce`); sums without terms
+//!    are exactly zero.
 //! 4. Entries are rounded, at a rising precision where one does not decide (`settle`).
 //!
-//! A sum is exactly zero by construction where the row sees no key or the key is seen by no
-//! query; and, with `g = 0`, where the row sees one key or all its `dP_i` are equal, as for constant
-//! values (`row`), and in `dQ` also where keys do not differ (`query`). Rows of equal scores make
-//! rational entries, which are compared with midpoints exactly. Other entries can be midpoints or zero
+//! A sum is exactly zero by construction where the row sees no key or the key is seen by no query
+//! that keeps it, and where a mask or bias hides all sites of an entry of the bias. With `g = 0`, `dS` is
+//! exactly zero where all `z_i dP_i` of a row are equal, the zero of a sink among them (`row`): without
+//! dropout and sink where it sees one key, and for constant values; with either only if all those
+//! products are zero, or if dropout treats all keys alike and there is no sink. Then `dQ` is exactly zero as
+//! well; without softcap and sink it is so also where keys do not differ (`query`), and an entry of the bias
+//! that is broadcast over keys too (`bias`). Rows of equal scores, the sink's among them, make rational
+//! entries, which are compared with midpoints exactly. Other entries can be midpoints or zero
 //! too, sums over rows above all, where no theorem at hand decides it. There the precision
 //! rises to [`Options::max_precision`], and the answer is the enclosure alone.
 //!
 //! Memory grows with the number of query rows and of keys, never with their product.
 
 mod answer;
+mod bias;
 mod condition;
+mod dropout;
 mod group;
 mod key;
 mod query;
+mod reduce;
 mod row;
+mod score;
 mod settle;
+mod sink;
 mod sum;
 mod weight;
 
@@ -44,7 +63,8 @@ use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
 use rayon::prelude::*;
 
 pub use answer::{
-    ExpectedGradient, KeyGradientEnclosures, KeyGradientRow, KeyIndex, QueryGradientRow,
+    BiasGradientRow, BiasRowIndex, ExpectedGradient, KeyGradientEnclosures, KeyGradientRow,
+    KeyIndex, QueryGradientRow, SinkGradient,
 };
 pub use condition::{ConditionRequest, ConditionedRow, LseKnowledge};
 
@@ -190,7 +210,8 @@ impl<'a> Backward<'a> {
     }
 
     /// What the bounds on gradients need of one query row, with the kernel's own `outputs`; `None`
-    /// for a row without visible keys or with entries that are not finite.
+    /// for a row with entries that are not finite, and for one that sees no key and has no sink. A row
+    /// that sees no key and has a sink has a condition without keys.
     ///
     /// # Errors
     /// [`OracleError::Row`] and [`OracleError::Key`] when the problem has no such row or key,
@@ -209,13 +230,14 @@ impl<'a> Backward<'a> {
             None => visible.clone(),
             Some(wanted) => self.seen(wanted, &visible)?,
         };
-        if group.kind(member) != RowKind::Finite {
-            return Ok(None);
-        }
         let precision = self.first_precision();
         let measured = Measured { group, member, outputs, lse, precision };
-        let condition = measured.condition(&keys, &visible)?;
-        Ok(Some(ConditionedRow { index, keys, condition }))
+        let condition = match group.kind(member) {
+            RowKind::Finite => Some(measured.condition(&keys, &visible)?),
+            RowKind::Empty => measured.condition_of_sink()?,
+            RowKind::Unspecified => None,
+        };
+        Ok(condition.map(|condition| ConditionedRow { index, keys, condition }))
     }
 
     /// The conditions of many rows, in the order asked for, computed in parallel; `progress` is

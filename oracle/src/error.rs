@@ -32,6 +32,30 @@ pub enum OracleError {
         /// How many there are.
         extent: usize,
     },
+    /// The bias has no such row.
+    #[error("bias row index {field} = {index} is out of range: expected less than {extent}")]
+    BiasRow {
+        /// Which part of the index.
+        field: &'static str,
+        /// What was asked for.
+        index: usize,
+        /// How many there are, in the bias's own shape.
+        extent: usize,
+    },
+    /// The problem has no such query head.
+    #[error("query head {index} is out of range: expected less than {extent}")]
+    Head {
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        extent: usize,
+    },
+    /// The problem has no such input, so there is no gradient of it.
+    #[error("the problem has no {input}: expected one whose gradient is asked for")]
+    NoInput {
+        /// Which input.
+        input: &'static str,
+    },
     /// A measured LSE was announced, and the kernel's outputs have none.
     #[error("the outputs have no LSE to measure: expected one, or a bound on its error")]
     NoLse,

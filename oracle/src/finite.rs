@@ -6,11 +6,10 @@ use flashproof_spec::bound::RowCondition;
 use flashproof_spec::format::Format;
 use rug::Integer;
 
-use crate::condition::{ScoreBounds, condition};
+use crate::condition::{Bounded, condition};
 use crate::enclosure::Enclosure;
-use crate::groups::Groups;
-use crate::lse::Maximum;
 use crate::numerator::{NARROW_PRECISION, Values, numerators};
+use crate::ranking::{Ranking, RowScores};
 use crate::round::{self, Decision};
 use crate::row::{Exact, RowEnclosures};
 use crate::scale::{ExactScale, dyadic};
@@ -24,20 +23,35 @@ const GUARD_BITS: u32 = 32;
 /// Bits by which endpoints of outputs are finer than the weights' grid, for the value entries' own.
 const QUOTIENT_BITS: u32 = 8;
 
+/// No higher working precision is tried on scores with a softcap: no theorem says that it would end, and
+/// what this one leaves open are scores that differ by less, such as those near the cap.
+const TRANSCENDENTAL_PRECISION: u32 = 1 << 12;
+
 /// Everything exact about a row.
 #[derive(Debug)]
 pub(crate) struct FiniteRow<'a> {
-    pub(crate) scale: ExactScale,
-    /// Dot product with each weighted key, in units of `2^exponent`; at least one.
-    pub(crate) dots: Vec<Integer>,
-    pub(crate) exponent: i32,
-    /// Upper bound on the mass of each dot product.
-    pub(crate) masses: Vec<f64>,
+    /// Of each weighted key, at least one.
+    pub(crate) scores: RowScores,
+    pub(crate) magnitudes: Magnitudes,
     pub(crate) values: Values<'a>,
     /// Columns whose values are all finite.
     pub(crate) columns: Vec<usize>,
     /// How many columns there are.
     pub(crate) value_dim: usize,
+}
+
+/// What the condition needs of scores beyond the scores.
+#[derive(Debug)]
+pub(crate) struct Magnitudes {
+    pub(crate) scale: ExactScale,
+    /// Upper bound on the mass of each dot product; infinite with an infinite one.
+    pub(crate) masses: Vec<f64>,
+    /// Upper bound on what is added to each score; empty where nothing is.
+    pub(crate) addends: Vec<f64>,
+    /// Places of the keys whose argument of the softcap is infinite.
+    pub(crate) saturated: Vec<usize>,
+    /// The sink's logit.
+    pub(crate) logit: Option<f64>,
 }
 
 /// Where elements are rounded to, and how far to go.
@@ -59,8 +73,7 @@ pub(crate) struct Answer {
 /// A row with its keys in order of score.
 struct Level<'a> {
     row: &'a FiniteRow<'a>,
-    groups: Groups,
-    max: Maximum,
+    ranking: Ranking<'a>,
 }
 
 impl FiniteRow<'_> {
@@ -70,7 +83,7 @@ impl FiniteRow<'_> {
         let (weights, normalizer) = level.weights(precision);
         RowEnclosures {
             outputs: level.outputs(&self.columns, &weights, &normalizer),
-            lse: level.max.lse(&normalizer, precision),
+            lse: level.ranking.lse(&normalizer, precision),
         }
     }
 
@@ -86,8 +99,8 @@ impl FiniteRow<'_> {
             .zip(&self.columns)
             .map(|(enclosure, &column)| level.round_output(enclosure, column, target))
             .collect();
-        let mut lse = level.round_lse(level.max.lse(&normalizer, precision), target);
-        while precision <= target.max_precision / 2 {
+        let mut lse = level.round_lse(level.ranking.lse(&normalizer, precision), target);
+        while precision <= level.max_precision(target) / 2 {
             let open: Vec<usize> =
                 (0..outputs.len()).filter(|&entry| outputs[entry].rounded.is_none()).collect();
             if open.is_empty() && lse.rounded.is_some() {
@@ -103,17 +116,21 @@ impl FiniteRow<'_> {
 
 impl<'a> Level<'a> {
     fn new(row: &'a FiniteRow<'a>) -> Self {
-        let groups = Groups::new(&row.dots, row.scale.sign());
-        let largest = &row.dots[groups.members(0)[0]];
-        let max = Maximum::new(row.scale, largest, row.exponent, row.dots.len());
-        Self { row, groups, max }
+        Self { row, ranking: Ranking::new(&row.scores) }
+    }
+
+    fn max_precision(&self, target: Target) -> u32 {
+        if self.ranking.is_algebraic() {
+            target.max_precision
+        } else {
+            target.max_precision.min(TRANSCENDENTAL_PRECISION)
+        }
     }
 
     fn weights(&self, precision: u32) -> (Weights, (Integer, Integer)) {
-        let FiniteRow { scale, exponent, .. } = *self.row;
-        let weights = Weights::new(self.groups.gaps(), exponent, scale, precision);
-        let counts = (0..self.groups.len()).map(|group| self.groups.members(group).len());
-        let normalizer = weights.normalizer(counts);
+        let weights = self.ranking.weights(precision);
+        let groups = &self.ranking.groups;
+        let normalizer = weights.normalizer((0..groups.len()).map(|group| groups.terms(group)));
         (weights, normalizer)
     }
 
@@ -125,9 +142,9 @@ impl<'a> Level<'a> {
         normalizer: &(Integer, Integer),
     ) -> Vec<Enclosure> {
         let digits = weights.precision + QUOTIENT_BITS;
-        let exponent = self.row.values.grid.exponent();
+        let exponent = self.row.values.exponent();
         let normalizer = Enclosure::new(dyadic(&normalizer.0, 0), dyadic(&normalizer.1, 0));
-        numerators(self.row.values, &self.groups, weights, columns)
+        numerators(self.row.values, &self.ranking.groups, weights, columns)
             .into_iter()
             .map(|(lo, hi)| Enclosure::new(dyadic(&lo, exponent), dyadic(&hi, exponent)))
             .map(|numerator| numerator.div(&normalizer, digits))
@@ -150,7 +167,7 @@ impl<'a> Level<'a> {
             outputs[entry] = self.round_output(enclosure, column, target);
         }
         if lse.rounded.is_none() {
-            *lse = self.round_lse(self.max.lse(&normalizer, precision), target);
+            *lse = self.round_lse(self.ranking.lse(&normalizer, precision), target);
         }
     }
 
@@ -160,28 +177,20 @@ impl<'a> Level<'a> {
             Decision::Value(value) => Some(value),
             Decision::Open => None,
             Decision::Midpoint(midpoint) => {
-                let scores = (self.row.scale, self.row.exponent);
-                let max_precision = target.max_precision;
-                tie::compare_output(
-                    &midpoint,
-                    column,
-                    self.row.values,
-                    &self.groups,
-                    scores,
-                    max_precision,
-                )
-                .map(|side| match side {
-                    Ordering::Less => round::below(&midpoint, format),
-                    Ordering::Equal => round::nearest(&midpoint, format),
-                    Ordering::Greater => round::above(&midpoint, format),
-                })
+                let FiniteRow { values, .. } = *self.row;
+                tie::compare_output(&midpoint, column, values, &self.ranking, target.max_precision)
+                    .map(|side| match side {
+                        Ordering::Less => round::below(&midpoint, format),
+                        Ordering::Equal => round::nearest(&midpoint, format),
+                        Ordering::Greater => round::above(&midpoint, format),
+                    })
             }
         };
         Exact { enclosure, rounded }
     }
 
     fn round_lse(&self, enclosure: Enclosure, target: Target) -> Exact {
-        let rounded = self.max.round_lse(&enclosure, target.lse_format);
+        let rounded = self.ranking.round_lse(&enclosure, target.lse_format);
         Exact { enclosure, rounded }
     }
 
@@ -192,22 +201,13 @@ impl<'a> Level<'a> {
         outputs: &[Exact],
         lse: &Exact,
     ) -> RowCondition {
-        let FiniteRow { scale, exponent, .. } = *self.row;
-        let scores = ScoreBounds {
-            scale,
-            dots: &self.row.dots,
-            exponent,
-            masses: &self.row.masses,
-            groups: &self.groups,
-            weights,
-            normalizer,
-        };
-        let max = self.max.enclose(weights.precision);
+        let FiniteRow { scores, magnitudes, .. } = self.row;
+        let bounded = Bounded { scores, magnitudes, ranking: &self.ranking, weights, normalizer };
         let mut columns = vec![None; self.row.value_dim];
         for (&column, output) in self.row.columns.iter().zip(outputs) {
             columns[column] = Some(&output.enclosure);
         }
-        condition(scores, &max, &lse.enclosure, &columns)
+        condition(bounded, &lse.enclosure, &columns)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The exact forward pass: output and LSE of each query row.
 //!
-//! A row goes through these steps, of which only the exponential, the logarithm and the last
-//! division round, all outward:
+//! A row goes through these steps, of which only the exponential, the logarithm, the last division, and
+//! what an irrational scale or a softcap makes of a score, round, all outward:
 //!
 //! 1. Entries become integers on common grids, and dot products exact integers (`grid`, `dot`).
-//! 2. Keys are grouped by equal score, largest first (`groups`).
+//!    Bias, ALiBi term and sink stay exact beside them (`score`).
+//! 2. Keys, and the sink, are grouped by equal score, largest first (`groups`, `ranking`).
 //! 3. Weights `e^(s - m)` become pairs of integers on a grid of the working precision (`weights`).
-//! 4. Normalizer and numerators are exact sums of those (`numerator`).
+//! 4. Normalizer and numerators are exact sums of those (`numerator`). The sink is in the normalizer alone
+//!    (`FAS:score.sink.normalizer`), dropout in the numerators alone (`FAS:score.dropout.keep`).
 //! 5. Output and LSE are enclosed and rounded; where an enclosure leaves two candidates, the
 //!    midpoint between them is compared exactly (`tie`), or the working precision is doubled.
 //!
@@ -17,6 +19,12 @@
 //! theorem. The same theorem says that the LSE of two keys or more is no midpoint. How far the
 //! precision must rise is not bounded by the theorem; [`Options::max_precision`] is, and an
 //! element it leaves undecided says so.
+//!
+//! A softcap makes scores transcendental, and the theorem is silent. An element that is, or may be, a
+//! midpoint then stays undecided from 4,096 bits on; all others are decided as before.
+//!
+//! A row without visible keys, or whose visible scores are all minus infinity, has an exact answer where
+//! it has a sink: the output is zero and the LSE the sink's logit.
 
 use std::sync::OnceLock;
 
@@ -25,10 +33,12 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::Inputs;
 use rayon::prelude::*;
 
+use crate::enclosure::Enclosure;
 use crate::error::OracleError;
+use crate::exact;
 use crate::finite::{Answer, Target};
 use crate::head::{Head, RowInputs};
-use crate::row::{Expected, Row, RowEnclosures, RowIndex};
+use crate::row::{Exact, Expected, Row, RowEnclosures, RowIndex};
 use crate::special::Scores;
 
 /// The least working precision: below it, enclosures would not shrink as the precision rises.
@@ -88,15 +98,24 @@ impl<'a> Oracle<'a> {
     /// [`OracleError::Row`] when the problem has no such row.
     pub fn row(&self, index: RowIndex) -> Result<Row, OracleError> {
         let visible = self.visible_keys(index)?;
+        let admitted = self.admitted(index, &visible);
         let inputs = self.row_inputs(index, &visible);
+        let without_weights = |outputs, lse| {
+            let visible = visible.clone();
+            Row { index, admitted, visible, weighted: vec![], outputs, lse, condition: None }
+        };
         let weighted = match inputs.scores() {
             Scores::Weighted(weighted) => weighted,
             Scores::Decided { output, lse } => {
-                let outputs = vec![output; self.problem.value_dim];
-                return Ok(Row { index, visible, weighted: vec![], outputs, lse, condition: None });
+                return Ok(without_weights(vec![output; self.problem.value_dim], lse));
             }
         };
         let mut outputs = inputs.special_outputs(&weighted);
+        if let (true, Some(logit)) = (weighted.is_empty(), inputs.logit()) {
+            let zero = |output: Option<_>| output.unwrap_or_else(|| exactly(0.0, 0.0));
+            let lse = exactly(logit, self.options.lse_format.round(logit));
+            return Ok(without_weights(outputs.into_iter().map(zero).collect(), lse));
+        }
         let finite = inputs.finite_row(&weighted, finite_columns(&outputs));
         let Answer { outputs: exact, lse, condition } = finite.answer(self.target());
         for (&column, output) in finite.columns.iter().zip(exact) {
@@ -105,6 +124,7 @@ impl<'a> Oracle<'a> {
         drop(finite);
         Ok(Row {
             index,
+            admitted,
             visible,
             weighted,
             outputs: outputs.into_iter().flatten().collect(),
@@ -151,13 +171,27 @@ impl<'a> Oracle<'a> {
         let inputs = self.row_inputs(index, &visible);
         let Scores::Weighted(weighted) = inputs.scores() else { return Ok(None) };
         let columns = finite_columns(&inputs.special_outputs(&weighted));
+        if let (true, Some(logit)) = (weighted.is_empty(), inputs.logit()) {
+            return Ok(Some(RowEnclosures {
+                outputs: vec![Enclosure::point(exact::number(0.0)); columns.len()],
+                lse: Enclosure::point(exact::number(logit)),
+            }));
+        }
         Ok(Some(inputs.finite_row(&weighted, columns).enclose(precision)))
     }
 
     /// The keys that a row sees, after a check that there is such a row.
     fn visible_keys(&self, index: RowIndex) -> Result<Vec<usize>, OracleError> {
         index.check(self.problem)?;
-        Ok(self.problem.visible_keys(index.batch, index.head, index.query))
+        Ok(self.inputs.visible_keys(self.problem, index.batch, index.head, index.query))
+    }
+
+    /// How many keys the mask admits, these visible ones among them.
+    fn admitted(&self, index: RowIndex, visible: &[usize]) -> usize {
+        match self.problem.bias {
+            None => visible.len(),
+            Some(_) => self.problem.visible_keys(index.batch, index.head, index.query).len(),
+        }
     }
 
     fn row_inputs<'r>(&'r self, index: RowIndex, visible: &'r [usize]) -> RowInputs<'r, 'a> {
@@ -175,6 +209,12 @@ impl<'a> Oracle<'a> {
             max_precision: self.options.max_precision,
         }
     }
+}
+
+/// A known number, and the value nearest to it.
+fn exactly(number: f64, rounded: f64) -> Expected {
+    let enclosure = Enclosure::point(exact::number(number));
+    Expected::Exact(Exact { enclosure, rounded: Some(rounded) })
 }
 
 /// The columns whose output is a number.

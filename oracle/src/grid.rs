@@ -124,7 +124,7 @@ impl GridRow<'_> {
 }
 
 /// A finite number as an odd integer times a power of two; zero as `(0, 0)`.
-fn split(x: f64) -> (i64, i32) {
+pub(crate) fn split(x: f64) -> (i64, i32) {
     const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     if x == 0.0 {
         return (0, 0);

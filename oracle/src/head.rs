@@ -2,17 +2,22 @@
 
 use std::borrow::Cow;
 
+use flashproof_spec::mask::Site;
 use flashproof_spec::problem::Problem;
+use flashproof_spec::score::Addends;
 use flashproof_spec::tensor::{Inputs, Tensor};
 use ndarray::{ArrayView1, ArrayView2, Axis};
+use rug::Integer;
 
 use crate::dot::{Query, mass_hi};
-use crate::finite::FiniteRow;
+use crate::finite::{FiniteRow, Magnitudes};
 use crate::grid::Grid;
-use crate::numerator::Values;
+use crate::numerator::{Kept, Values};
+use crate::ranking::RowScores;
 use crate::row::{Expected, RowIndex};
 use crate::scale::ExactScale;
-use crate::special::{self, Scores, Special};
+use crate::score::ScoreRule;
+use crate::special::{self, ScorePart, Scores, Special, ValueEntry};
 
 /// Keys and values of one key head of one batch member: those in use, padding left out.
 #[derive(Debug)]
@@ -31,11 +36,16 @@ pub(crate) struct Slab<'a> {
 /// What one query row reads.
 #[derive(Debug)]
 pub(crate) struct RowInputs<'r, 'a> {
+    problem: &'r Problem,
+    inputs: &'a Inputs,
+    index: RowIndex,
     scale: ExactScale,
+    rule: ScoreRule,
     entries: ArrayView1<'a, f64>,
     query: Query,
     head: &'r Head<'a>,
     visible: &'r [usize],
+    kept: Option<Kept>,
 }
 
 impl<'a> Head<'a> {
@@ -51,7 +61,7 @@ impl<'a> Head<'a> {
 
 impl<'r, 'a> RowInputs<'r, 'a> {
     pub(crate) fn new(
-        problem: &Problem,
+        problem: &'r Problem,
         inputs: &'a Inputs,
         head: &'r Head<'a>,
         index: RowIndex,
@@ -60,19 +70,37 @@ impl<'r, 'a> RowInputs<'r, 'a> {
         let RowIndex { batch, head: query_head, query } = index;
         let entries = rows_of(&inputs.query, batch, query_head).index_axis_move(Axis(0), query);
         let query = Query::new(&entries);
-        Self { scale: ExactScale::of(problem), entries, query, head, visible }
+        let rule = ScoreRule::new(problem, query.exponent(&head.keys.grid));
+        let scale = ExactScale::of(problem);
+        let kept = problem.dropout.as_ref().map(|dropout| Kept {
+            of_key: (0..head.keys.entries.nrows())
+                .map(|key| dropout.keep.at(site(index, key).place()))
+                .collect(),
+            scale: dropout.scale,
+        });
+        Self { problem, inputs, index, scale, rule, entries, query, head, visible, kept }
     }
 
     /// What the scores alone decide.
     pub(crate) fn scores(&self) -> Scores {
+        special::classify(self.visible, |key| self.score_part(key).special, self.logit())
+    }
+
+    /// The logit of the sink.
+    pub(crate) fn logit(&self) -> Option<f64> {
+        self.inputs.sink_at(self.problem, self.index.head)
+    }
+
+    /// The special part of a key's score.
+    fn score_part(&self, key: usize) -> ScorePart {
         let keys = &self.head.keys;
-        special::classify(self.visible, |key| {
-            if self.query.is_finite() && keys.grid.is_finite(key) {
-                Special::Finite
-            } else {
-                special::score(&self.entries, &keys.entries.row(key), self.scale.sign())
-            }
-        })
+        let product = if self.query.is_finite() && keys.grid.is_finite(key) {
+            Special::Finite
+        } else {
+            special::product(&self.entries, &keys.entries.row(key), self.scale.sign())
+        };
+        let bias = self.inputs.bias_at(self.problem, site(self.index, key));
+        special::score(product, bias, self.problem.softcap.map(|softcap| softcap.order))
     }
 
     /// The output entries that are no numbers, in a row whose `weighted` keys have finite scores and
@@ -81,8 +109,10 @@ impl<'r, 'a> RowInputs<'r, 'a> {
         let values = &self.head.values;
         let keys: Vec<usize> =
             self.visible.iter().copied().filter(|&key| !values.grid.is_finite(key)).collect();
-        let entry = |column, key: usize| {
-            (values.entries[[key, column]], weighted.binary_search(&key).is_ok())
+        let entry = |column, key: usize| ValueEntry {
+            value: values.entries[[key, column]],
+            weighted: weighted.binary_search(&key).is_ok(),
+            kept: self.kept.as_ref().is_none_or(|kept| kept.of_key[key]),
         };
         (0..values.entries.ncols())
             .map(|column| special::output(keys.iter().map(|&key| entry(column, key))))
@@ -95,20 +125,84 @@ impl<'r, 'a> RowInputs<'r, 'a> {
         weighted: &'w [usize],
         columns: Vec<usize>,
     ) -> FiniteRow<'w> {
-        let Head { keys, values } = self.head;
-        let query = contiguous(&self.entries);
-        let dot = |&key: &usize| self.query.dot(&keys.grid, key);
-        let mass = |&key: &usize| mass_hi(&query, &contiguous(&keys.entries.row(key)));
+        let values = &self.head.values;
         FiniteRow {
-            scale: self.scale,
-            dots: weighted.iter().map(dot).collect(),
-            exponent: self.query.exponent(&keys.grid),
-            masses: weighted.iter().map(mass).collect(),
-            values: Values { grid: &values.grid, keys: weighted },
+            scores: self.row_scores(weighted),
+            magnitudes: self.magnitudes(weighted),
+            values: Values { grid: &values.grid, keys: weighted, kept: self.kept.as_ref() },
             columns,
             value_dim: values.entries.ncols(),
         }
     }
+
+    /// The exact scores of these keys, all finite, and of the sink.
+    fn row_scores(&self, weighted: &[usize]) -> RowScores {
+        let keys = &self.head.keys;
+        let dot = |&key: &usize| self.query.dot(&keys.grid, key);
+        let dots: Vec<Integer> = weighted.iter().map(dot).collect();
+        let parts = |(&key, dot): (&usize, &Integer)| {
+            let addends = self.inputs.addends_at(self.problem, site(self.index, key));
+            match self.score_part(key).saturated {
+                None => self.rule.key(dot.clone(), addends),
+                Some(saturated) => self.rule.saturated(saturated, addends),
+            }
+        };
+        let parts = if self.rule.is_plain() {
+            vec![]
+        } else {
+            weighted.iter().zip(&dots).map(parts).collect()
+        };
+        RowScores {
+            rule: self.rule,
+            exponent: self.query.exponent(&keys.grid),
+            dots,
+            keys: parts,
+            sink: self.finite_logit().map(|logit| self.rule.sink(logit)),
+        }
+    }
+
+    fn magnitudes(&self, weighted: &[usize]) -> Magnitudes {
+        let keys = &self.head.keys;
+        let query = contiguous(&self.entries);
+        let infinite = |key: usize| !self.query.is_finite() || !keys.grid.is_finite(key);
+        let mass = |&key: &usize| {
+            let mass = mass_hi(&query, &contiguous(&keys.entries.row(key)));
+            if infinite(key) { f64::INFINITY } else { mass }
+        };
+        let addend = |&key: &usize| {
+            let Addends { bias, alibi } =
+                self.inputs.addends_at(self.problem, site(self.index, key));
+            addend_hi(bias.abs(), alibi.abs())
+        };
+        let adds = self.problem.bias.is_some() || self.problem.alibi.is_some();
+        Magnitudes {
+            scale: self.scale,
+            masses: weighted.iter().map(mass).collect(),
+            addends: if adds { weighted.iter().map(addend).collect() } else { vec![] },
+            saturated: match self.problem.softcap {
+                None => vec![],
+                Some(_) => (0..weighted.len())
+                    .filter(|&place| self.score_part(weighted[place]).saturated.is_some())
+                    .collect(),
+            },
+            logit: self.finite_logit(),
+        }
+    }
+
+    /// The logit of a sink that has weight.
+    fn finite_logit(&self) -> Option<f64> {
+        self.logit().filter(|logit| logit.is_finite())
+    }
+}
+
+/// The place of a row's score against a key.
+fn site(RowIndex { batch, head, query }: RowIndex, key: usize) -> Site {
+    Site { batch, head, query, key }
+}
+
+/// A sum of magnitudes, rounded up.
+fn addend_hi(a: f64, b: f64) -> f64 {
+    if a == 0.0 || b == 0.0 { a + b } else { (a + b).next_up() }
 }
 
 /// The entries of one head, `[position, dimension]`.

@@ -25,11 +25,11 @@
 //! let tensor = |shape: [usize; 4], values: &[f64]| {
 //!     Tensor::rounded_from(Format::F32, &shape, values.to_vec()).unwrap()
 //! };
-//! let inputs = Inputs {
-//!     query: tensor(problem.query_shape(), &[1.0]),
-//!     key: tensor(problem.key_shape(), &[0.0, 1.0]),
-//!     value: tensor(problem.value_shape(), &[0.0, 1.0]),
-//! };
+//! let inputs = Inputs::new(
+//!     tensor(problem.query_shape(), &[1.0]),
+//!     tensor(problem.key_shape(), &[0.0, 1.0]),
+//!     tensor(problem.value_shape(), &[0.0, 1.0]),
+//! );
 //! let oracle = Oracle::new(&problem, &inputs, Options::new(Format::F32)).unwrap();
 //! let row = oracle.row(RowIndex { batch: 0, head: 0, query: 0 }).unwrap();
 //! let output = row.outputs[0].exact().expect("a real number");
@@ -45,6 +45,7 @@ mod dot;
 pub mod double_double;
 pub mod enclosure;
 pub mod error;
+mod exact;
 mod finite;
 pub mod forward;
 mod grid;
@@ -52,9 +53,11 @@ mod groups;
 mod head;
 mod lse;
 mod numerator;
+mod ranking;
 pub mod round;
 pub mod row;
 mod scale;
+mod score;
 mod special;
 mod tie;
 mod weights;

@@ -7,10 +7,13 @@
 //! Rising precision shrinks this enclosure: from precision `p` to `2p`, a floor grows by at most
 //! `1 + 2^-7` coarse units ([`crate::weights`]) and the new slack is at most half a coarse unit, so
 //! the sum moves, and widens anew, by no more than two coarse units times `sum_i |v_ij|`.
+//!
+//! Dropout multiplies every term that it keeps by one number, so kept terms are summed and the sum is
+//! multiplied ([`Kept`]). A sink has no value and no term here.
 
 use rug::Integer;
 
-use crate::grid::{Grid, GridRow};
+use crate::grid::{Grid, GridRow, split};
 use crate::groups::Groups;
 use crate::weights::{WEIGHT_SLACK, Weights};
 
@@ -24,9 +27,37 @@ pub(crate) struct Values<'a> {
     pub(crate) grid: &'a Grid,
     /// The keys with weight; groups index this list.
     pub(crate) keys: &'a [usize],
+    /// What dropout keeps, where there is dropout.
+    pub(crate) kept: Option<&'a Kept>,
 }
 
-/// Bounds `(lo, hi)` on the weighted sums in these columns, in units of the values' grid times the
+/// What dropout keeps of a row.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Whether the weight of each key of the head is kept.
+    pub(crate) of_key: Vec<bool>,
+    /// What it is multiplied by.
+    pub(crate) scale: f64,
+}
+
+impl Values<'_> {
+    /// Whether the weight of a key of the list is kept.
+    pub(crate) fn keeps(&self, key: usize) -> bool {
+        self.kept.is_none_or(|kept| kept.of_key[self.keys[key]])
+    }
+
+    /// What kept values are multiplied by, as an integer times a power of two.
+    pub(crate) fn factor(&self) -> (i64, i32) {
+        self.kept.map_or((1, 0), |kept| split(kept.scale))
+    }
+
+    /// Exponent of the unit of sums of values multiplied by the factor.
+    pub(crate) fn exponent(&self) -> i32 {
+        self.grid.exponent() + self.factor().1
+    }
+}
+
+/// Bounds `(lo, hi)` on the weighted sums in these columns, in units of [`Values::exponent`] times the
 /// weights' grid.
 pub(crate) fn numerators(
     values: Values<'_>,
@@ -39,10 +70,11 @@ pub(crate) fn numerators(
     } else {
         wide_sums(values, groups, weights, columns)
     };
+    let (factor, _) = values.factor();
     sums.into_iter()
         .map(|(sum, mass)| {
             let slack = mass * WEIGHT_SLACK;
-            (Integer::from(&sum - &slack), sum + slack)
+            ((Integer::from(&sum - &slack)) * factor, (sum + slack) * factor)
         })
         .collect()
 }
@@ -61,7 +93,7 @@ fn narrow_sums(
     columns: &[usize],
 ) -> Vec<(Integer, Integer)> {
     let mut sums = vec![(0_i128, 0_i128); columns.len()];
-    for (key, group) in groups.keys() {
+    for (key, group) in groups.keys().filter(|&(key, _)| values.keeps(key)) {
         let GridRow::Narrow(row) = values.grid.row(values.keys[key]) else {
             return wide_sums(values, groups, weights, columns);
         };
@@ -83,7 +115,7 @@ fn wide_sums(
     columns: &[usize],
 ) -> Vec<(Integer, Integer)> {
     let mut sums = vec![(Integer::new(), Integer::new()); columns.len()];
-    for (key, group) in groups.keys() {
+    for (key, group) in groups.keys().filter(|&(key, _)| values.keeps(key)) {
         let row = values.grid.row(values.keys[key]);
         for ((sum, mass), &column) in sums.iter_mut().zip(columns) {
             row.add_product(sum, &weights.floors[group], column);

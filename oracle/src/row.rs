@@ -41,16 +41,21 @@ impl RowIndex {
 pub struct Row {
     /// Which row.
     pub index: RowIndex,
+    /// How many keys the mask admits: the visible ones, and those that only a bias of minus infinity
+    /// hides.
+    pub admitted: usize,
     /// The keys that the row sees, ascending.
     pub visible: Vec<usize>,
     /// The visible keys with a finite score, ascending: all of them, unless inputs are infinite.
     /// The vectors of `condition` run over these.
     pub weighted: Vec<usize>,
-    /// The output, one entry a value dimension.
+    /// The output, one entry a value dimension. In a row where a sink has all the weight, it is
+    /// exactly zero, but for values that are not finite.
     pub outputs: Vec<Expected>,
-    /// The LSE, in natural logarithm.
+    /// The LSE, in natural logarithm. In a row where a sink has all the weight, it is exactly its
+    /// logit.
     pub lse: Expected,
-    /// What the error bounds depend on; `None` where no key is weighted, or a score is NaN or plus
+    /// What the error bounds depend on; `None` where no key is weighted, be there a sink or not, or a score is NaN or plus
     /// infinity. An output entry that is not [`Expected::Exact`] stands in it as minus and plus
     /// infinity.
     pub condition: Option<RowCondition>,
@@ -69,13 +74,17 @@ pub enum Expected {
         /// Whether the infinity is negative.
         negative: bool,
     },
-    /// Minus infinity: the LSE of a row without visible keys.
+    /// Minus infinity: the LSE of a row without visible keys and without a sink.
     MinusInfinity,
-    /// An output entry of a row without visible keys: what the kernel declares
+    /// An output entry of a row without visible keys and without a sink: what the kernel declares
     /// (`FAS:choice.empty-row.output`).
     EmptyRow,
-    /// The same or NaN: an output entry of a row whose visible scores are all minus infinity.
+    /// The same or NaN: an output entry of a row whose visible scores are all minus infinity, or that
+    /// has no visible key and a sink of NaN or plus infinity.
     EmptyRowOrNan,
+    /// Anything: an output entry with a NaN or an infinity among values whose weight dropout drops. It
+    /// may be what it would be without them, or NaN.
+    Unspecified,
 }
 
 /// A real number, enclosed and rounded.

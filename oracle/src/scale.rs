@@ -1,6 +1,8 @@
 //! The softmax scale, exactly: it takes exact dot products to exact scores.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use flashproof_spec::problem::{Problem, Scale};
 use rug::float::Round;
@@ -43,20 +45,23 @@ impl ExactScale {
         }
     }
 
+    /// Whether the scale is a rational number.
+    pub(crate) const fn is_rational(self) -> bool {
+        !matches!(self, Self::InverseSqrt(_))
+    }
+
     /// The scale, with endpoints of `precision` bits.
     pub(crate) fn enclose(self, precision: u32) -> Enclosure {
-        let at = |round| match self {
+        Enclosure::new(self.rounded(precision, Round::Down), self.rounded(precision, Round::Up))
+    }
+
+    /// The scale, rounded up or down.
+    pub(crate) fn rounded(self, precision: u32, round: Round) -> Float {
+        match self {
             Self::Value(value) => Float::with_val_round(precision, value, round).0,
             Self::Reciprocal(root) => reciprocal(root, precision, round),
-            Self::InverseSqrt(head_dim) => {
-                // Sixty-four bits hold the head dimension exactly; only the last step rounds.
-                let mut value = Float::with_val(u64::BITS.max(precision), head_dim);
-                value.recip_sqrt_round(round);
-                value.set_prec_round(precision, round);
-                value
-            }
-        };
-        Enclosure::new(at(Round::Down), at(Round::Up))
+            Self::InverseSqrt(head_dim) => inverse_sqrt(head_dim, precision, round),
+        }
     }
 
     /// The scale's magnitude, rounded up to `precision` bits.
@@ -79,6 +84,33 @@ impl ExactScale {
             Self::InverseSqrt(_) => (x == 0).then_some(x),
         }
     }
+}
+
+thread_local! {
+    /// Inverse roots by head dimension, precision and whether they are rounded up. Every key of every
+    /// row wants the same few, and one costs as much as an exponential.
+    static INVERSE_ROOTS: RefCell<HashMap<(u64, u32, bool), Float>> = RefCell::default();
+}
+
+/// Inverse roots that are kept at most.
+const MOST_ROOTS: usize = 1 << 10;
+
+/// `1 / sqrt(head_dim)`, rounded up or down.
+fn inverse_sqrt(head_dim: u64, precision: u32, round: Round) -> Float {
+    let key = (head_dim, precision, round == Round::Up);
+    INVERSE_ROOTS.with_borrow_mut(|known| {
+        if known.len() >= MOST_ROOTS {
+            known.clear();
+        }
+        let root = || {
+            // Sixty-four bits hold the head dimension exactly; only the last step rounds.
+            let mut value = Float::with_val(u64::BITS.max(precision), head_dim);
+            value.recip_sqrt_round(round);
+            value.set_prec_round(precision, round);
+            value
+        };
+        known.entry(key).or_insert_with(root).clone()
+    })
 }
 
 fn reciprocal(root: u64, precision: u32, round: Round) -> Float {

@@ -4,9 +4,11 @@
 //! 1, and a sum of weighted values loses the same absolute amount whatever the weight. What follows
 //! the exponential is then integer arithmetic: sums are exact.
 //!
-//! A gap `x = |scale| * |dot - largest dot|` is rounded up to `X`. With `2^b` above every gap that
+//! The gap `x` of a linear score ([`crate::score`]), `|factor| * |integer - largest integer|`, is rounded
+//! up to `X`. With `2^b` above every gap that
 //! matters and `X` computed at `precision + 10 + b` bits from a scale rounded up at as many, two
-//! roundings give `0 <= X - x <= 2^b * 2^(2.1 - precision - 10 - b) < 2^-(precision + 7)`. With one
+//! roundings give `0 <= X - x <= 2^b * 2^(2.1 - precision - 10 - b) < 2^-(precision + 7)`. Gaps of other
+//! scores are rounded up to within `2^-gap_bits`, which is closer still. With one
 //! unit being `2^-precision`, MPFR's `e^-X`, rounded down and then down to the grid, is the grid's
 //! largest value `w` with `w <= e^-X`: rounding down twice onto nested grids is rounding down once.
 //! From `e^-x <= e^-X + (X - x)` follows `w <= e^-x < w + 1 + 2^-7` units, so `[w, w + 2]` contains
@@ -15,8 +17,13 @@
 //! These enclosures shrink with rising precision: `X` does not grow, so `w` does not shrink; and at
 //! twice the precision the upper end is at most `e^-x` plus two of the finer units, which is below
 //! `w + 2` coarse units, as that is at least `e^-x + 1 - 2^-7` of them.
+//!
+//! The reference of scores that are not linear is the largest to within `2^-63` ([`crate::groups`]).
+//! Their weights can exceed 1 by as much, relatively, which the steps from `<` to `+ 2^-7` leave room
+//! for, and at [`crate::numerator::NARROW_PRECISION`] stay below `2^63` units.
 
 use rug::float::Round;
+use rug::ops::CompleteRound;
 use rug::{Float, Integer};
 
 use crate::scale::ExactScale;
@@ -39,35 +46,65 @@ pub(crate) struct Weights {
     pub(crate) floors: Vec<Integer>,
     /// Bounds on each weight, with a relative error of a few units in the last place of `f64`.
     pub(crate) bounds: Vec<(f64, f64)>,
+    /// Each gap, rounded down; below zero where a score may exceed the first one.
+    pub(crate) gaps_lo: Vec<f64>,
     /// Each gap, rounded up.
     pub(crate) gaps_hi: Vec<f64>,
+    /// How far above the first score another one can lie.
+    pub(crate) excess_hi: f64,
 }
 
 impl Weights {
-    /// The weights of groups at these distances (first zero, then rising), in units of `2^exponent`
-    /// and before scaling.
-    pub(crate) fn new(gaps: &[Integer], exponent: i32, scale: ExactScale, precision: u32) -> Self {
-        let mut weights = Self {
-            precision,
-            floors: Vec::with_capacity(gaps.len()),
-            bounds: Vec::with_capacity(gaps.len()),
-            gaps_hi: Vec::with_capacity(gaps.len()),
-        };
+    /// The weights of groups of linear scores at these distances (first zero, then rising), in units
+    /// of `2^exponent` and before the factor.
+    pub(crate) fn new(gaps: &[Integer], exponent: i32, factor: ExactScale, precision: u32) -> Self {
+        let mut weights = Self::with_capacity(gaps.len(), precision);
         let gap_precision = gap_precision(precision);
-        let scale_hi = scale.magnitude_hi(gap_precision);
+        let factor_hi = factor.magnitude_hi(gap_precision);
         for gap in gaps {
-            let gap = Float::with_val_round(gap_precision, &scale_hi * gap, Round::Up).0;
-            weights.push(&(gap << exponent));
+            let gap =
+                Float::with_val_round(gap_precision, &factor_hi * gap, Round::Up).0 << exponent;
+            // Two roundings at 74 bits or more are far less than one unit in the last place of `f64`.
+            let lo = gap.to_f64_round(Round::Down).next_down().max(0.0);
+            weights.push(&gap, lo);
         }
         weights
     }
 
-    fn push(&mut self, gap_hi: &Float) {
+    /// The weights of groups at these distances, the first zero, each rounded up by less than
+    /// `2^-gap_bits(precision)`.
+    pub(crate) fn of_gaps(gaps: impl ExactSizeIterator<Item = Float>, precision: u32) -> Self {
+        let mut weights = Self::with_capacity(gaps.len(), precision);
+        let error = Float::with_val(rug::float::prec_min(), 1) >> gap_bits(precision);
+        for (group, gap) in gaps.enumerate() {
+            let lo = (&gap - &error).complete_round(f64::MANTISSA_DIGITS, Round::Down).0;
+            let lo = if group == 0 { 0.0 } else { lo.to_f64_round(Round::Down) };
+            weights.push(&gap, lo);
+        }
+        weights
+    }
+
+    fn with_capacity(groups: usize, precision: u32) -> Self {
+        Self {
+            precision,
+            floors: Vec::with_capacity(groups),
+            bounds: Vec::with_capacity(groups),
+            gaps_lo: Vec::with_capacity(groups),
+            gaps_hi: Vec::with_capacity(groups),
+            excess_hi: 0.0,
+        }
+    }
+
+    fn push(&mut self, gap_hi: &Float, gap_lo: f64) {
         let gap = gap_hi.to_f64_round(Round::Up);
+        self.gaps_lo.push(gap_lo);
+        self.excess_hi = self.excess_hi.max(-gap_lo);
         self.gaps_hi.push(gap);
         if gap_hi.is_zero() {
+            // Rounded up to zero from below, a gap is that of a weight a little above 1.
+            let above = if gap_lo < 0.0 { 1.0_f64.next_up() } else { 1.0 };
             self.floors.push(Integer::from(1) << self.precision);
-            self.bounds.push((1.0, 1.0));
+            self.bounds.push((1.0, above));
         } else if gap > NEGLIGIBLE_GAP.max(vanishing_gap(self.precision)) {
             self.floors.push(Integer::new());
             self.bounds.push((0.0, f64::from_bits(1)));
@@ -91,6 +128,11 @@ impl Weights {
         let hi = Integer::from(&lo + slack);
         (lo, hi)
     }
+}
+
+/// Bits to which gaps of scores that are not linear are known; never fewer than the `f64` bounds need.
+pub(crate) fn gap_bits(precision: u32) -> u32 {
+    precision.max(u64::BITS) + 8
 }
 
 /// Precision of a scaled gap; see the module's derivation. Never below what the `f64` bounds need.

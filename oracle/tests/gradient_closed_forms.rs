@@ -130,7 +130,7 @@ proptest! {
         case.inputs = Inputs {
             query: first(&inputs.query, &case.problem.query_shape()),
             key: first(&inputs.key, &case.problem.key_shape()),
-            value: first(&inputs.value, &case.problem.value_shape()),
+            value: first(&inputs.value, &case.problem.value_shape()), bias: None, sink: None
         };
         case.cotangents = Cotangents {
             output: first(&cotangents.output, &case.problem.output_shape()),
@@ -181,6 +181,8 @@ fn equal_scores(format: Format, rng: &mut ChaCha8Rng) -> GradientCase {
             query: tensor(format, &problem.query_shape(), zeros),
             key: integers(&problem.key_shape()),
             value: integers(&problem.value_shape()),
+            bias: None,
+            sink: None,
         },
         cotangents: Cotangents {
             output: integers(&problem.output_shape()),
@@ -257,6 +259,8 @@ fn a_midpoint_that_rows_make_together_is_left_undecided() {
             query: of(problem.query_shape(), [1.0, -1.0, 1.0, -1.0]),
             key: keys.clone(),
             value: keys,
+            bias: None,
+            sink: None,
         },
         cotangents: Cotangents {
             output: of(problem.output_shape(), [16.0, 16.0, 1.0, 1.0]),

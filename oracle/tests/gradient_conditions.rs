@@ -7,11 +7,13 @@ mod gradient_definition;
 mod support;
 
 use flashproof_oracle::backward::{ConditionRequest, ConditionedRow, LseKnowledge};
-use flashproof_spec::bound::gradient::GradientCondition;
-use flashproof_spec::problem::Scale;
+use flashproof_oracle::row::RowIndex;
+use flashproof_spec::bound::gradient::{GradientCondition, SinkGradientCondition};
+use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Addends, Softcap, SoftcapOrder};
 use flashproof_spec::tensor::Outputs;
-use gradient::{GradientCase, all_keys, gradient_case};
-use gradient_definition::{DefinedRow, Definition, number};
+use gradient::{GradientCase, all_keys, gradient_case, modified_case};
+use gradient_definition::{DefinedRow, Definition, lse_gradient, number};
 use proptest::prelude::*;
 use rug::{Float, Rational};
 use support::definition::certain;
@@ -72,6 +74,57 @@ fn scale(case: &GradientCase) -> Float {
     }
 }
 
+/// Whether `hi` is an upper bound on a non-negative `x`, as close as an absolute `2^-60` allows where
+/// `x` comes from sums of different terms.
+fn is_closely_above(hi: f64, x: &Float, comes_from_sums: bool) -> bool {
+    if comes_from_sums {
+        let room = number(f64::from(-60).exp2()) + x.clone() * f64::from(-50).exp2();
+        is_above(hi, x) && (hi <= x.clone() + room || *x > f64::MAX)
+    } else {
+        is_just_above(hi, x)
+    }
+}
+
+/// What a key's score is made of, and its weight.
+fn assert_score_bounds(
+    case: &GradientCase,
+    row: &DefinedRow,
+    condition: &GradientCondition,
+    at: usize,
+) -> Result<(), TestCaseError> {
+    let Problem { softcap, bias, alibi, sink, .. } = &case.problem;
+    let sums = softcap.is_some() || bias.is_some() || alibi.is_some();
+    let score = row.score[at].clone().abs();
+    prop_assert!(is_closely_above(condition.score_magnitude_hi[at], &score, sums));
+    let product = row.product[at].clone().abs();
+    prop_assert!(is_just_above(condition.product_magnitude_hi[at], &product));
+    let Addends { bias, alibi } = row.addends[at];
+    let addend = number(bias.abs()) + alibi.abs();
+    prop_assert!(is_just_above(condition.addend_magnitude_hi[at], &addend));
+    let sums = sums || sink.is_some();
+    let (hi, p) = (condition.probability_hi[at], &row.probability[at]);
+    let holds = if sums { is_above(hi, p) } else { is_just_above(hi, p) };
+    prop_assert!(holds, "{} for {}", hi, p);
+    let (log, exact) = (condition.log_probability_hi[at], p.clone().ln());
+    prop_assert!(*certain(&exact).lo() <= log && log <= 0.0);
+    let room = number(f64::from(-50).exp2()) * (exact.clone().abs() + 1);
+    prop_assert!(log <= exact.clone() + room || exact < -f64::MAX);
+    let slope = &row.slope[at];
+    prop_assert!(is_closely_above(condition.cap_slope_hi[at], slope, softcap.is_some()));
+    let argument = softcap.map_or(number(0.0), |Softcap { cap, order }| match order {
+        SoftcapOrder::BeforeBias => row.product[at].clone().abs() / cap,
+        SoftcapOrder::AfterBias => {
+            (number(row.addends[at].bias) + row.addends[at].alibi + &row.product[at]).abs() / cap
+        }
+    });
+    let lo = condition.cap_argument_lo[at];
+    prop_assert!(lo >= 0.0 && lo <= *certain(&argument).hi());
+    let close = argument.clone() * (1.0 - f64::from(-50).exp2()) - f64::from(-60).exp2();
+    prop_assert!(lo >= close || argument > f64::MAX);
+    prop_assert_eq!(condition.dropout[at], row.dropout[at]);
+    Ok(())
+}
+
 fn assert_bounds(
     case: &GradientCase,
     row: &DefinedRow,
@@ -82,8 +135,7 @@ fn assert_bounds(
     let q = entries(&case.inputs.query, batch, head, query);
     let d_o = entries(&case.cotangents.output, batch, head, query);
     for (at, &key) in row.visible.iter().enumerate() {
-        prop_assert!(is_just_above(condition.score_magnitude_hi[at], &row.score[at].clone().abs()));
-        prop_assert!(is_just_above(condition.probability_hi[at], &row.probability[at]));
+        assert_score_bounds(case, row, condition, at)?;
         prop_assert!(is_just_above(condition.dp_magnitude_hi[at], &row.dp[at].clone().abs()));
         // What cancels in a difference, or adds up in a sum, takes digits with it.
         prop_assert!(is_above(condition.centred_magnitude_hi[at], &row.centred[at].clone().abs()));
@@ -92,23 +144,104 @@ fn assert_bounds(
         prop_assert!(is_above(condition.dot_mass_hi[at], &(mass(&q, &k) * scale(case))));
         prop_assert!(is_above(condition.dp_mass_hi[at], &mass(&d_o, &v)));
     }
-    let (output, lse) = (outputs(case).output, outputs(case).lse.expect("an LSE"));
+    prop_assert_eq!(condition.sink.is_some(), row.sink.is_some());
+    if let (Some(sink), Some(exact)) = (condition.sink, &row.sink) {
+        prop_assert_eq!(sink.logit, exact.logit);
+        prop_assert!(is_above(sink.probability_hi, &exact.probability));
+        prop_assert!(is_above(sink.centred_magnitude_hi, &exact.centred.clone().abs()));
+    }
+    assert_row_bounds(case, row.index, (&row.delta, &row.lse), condition)
+}
+
+/// The bounds on `D` and the LSE of a row, exactly these.
+fn assert_row_bounds(
+    case: &GradientCase,
+    index: RowIndex,
+    (delta, lse): (&Float, &Float),
+    condition: &GradientCondition,
+) -> Result<(), TestCaseError> {
+    let RowIndex { batch, head, query } = index;
+    let d_o = entries(&case.cotangents.output, batch, head, query);
+    let (output, kernel_lse) = (outputs(case).output, outputs(case).lse.expect("an LSE"));
     let o = entries(&output, batch, head, query);
     let rational = |x: f64| Rational::from_f64(x).expect("a finite entry");
-    let delta: Rational = d_o.iter().zip(&o).map(|(x, y)| rational(*x) * rational(*y)).sum();
-    let delta = number(1.0) * delta;
-    prop_assert!(is_just_above(condition.delta_magnitude_hi, &delta.clone().abs()));
+    let computed: Rational = d_o.iter().zip(&o).map(|(x, y)| rational(*x) * rational(*y)).sum();
+    let computed = number(1.0) * computed;
+    prop_assert!(is_just_above(condition.delta_magnitude_hi, &computed.clone().abs()));
     prop_assert!(is_above(condition.delta_mass_hi, &mass(&d_o, &o)));
-    prop_assert!(is_above(condition.delta_shift_hi, &(delta - &row.delta).abs()));
-    let lse = lse.view3()[[batch, head, query]];
-    prop_assert!(is_above(condition.lse_magnitude_hi, &row.lse.clone().abs()));
-    prop_assert!(is_above(condition.lse_shift_hi, &(row.lse.clone() - lse).abs()));
+    prop_assert!(is_above(condition.delta_shift_hi, &(computed - delta).abs()));
+    let kernel_lse = kernel_lse.view3()[[batch, head, query]];
+    prop_assert!(is_above(condition.lse_magnitude_hi, &lse.clone().abs()));
+    prop_assert!(is_above(condition.lse_shift_hi, &(lse.clone() - kernel_lse).abs()));
+    let g = lse_gradient(case, index);
+    prop_assert_eq!(condition.lse_gradient_magnitude_hi, g.abs());
     Ok(())
+}
+
+/// The vectors of a condition.
+fn vectors(condition: &GradientCondition) -> [&[f64]; 12] {
+    [
+        &condition.score_magnitude_hi,
+        &condition.product_magnitude_hi,
+        &condition.addend_magnitude_hi,
+        &condition.cap_argument_lo,
+        &condition.cap_slope_hi,
+        &condition.dropout,
+        &condition.dot_mass_hi,
+        &condition.probability_hi,
+        &condition.log_probability_hi,
+        &condition.dp_magnitude_hi,
+        &condition.dp_mass_hi,
+        &condition.centred_magnitude_hi,
+    ]
+}
+
+/// Asserts the bounds of every row.
+fn assert_all_bounds(case: &GradientCase) -> Result<(), TestCaseError> {
+    let definition = Definition::new(case);
+    for index in all_rows(&case.problem) {
+        let request = ConditionRequest { index, lse: LseKnowledge::Measured, keys: None };
+        let Some(row) = definition.row(index) else {
+            assert_sink_alone(case, request)?;
+            continue;
+        };
+        let conditioned = condition(case, request).expect("numbers");
+        prop_assert_eq!((&conditioned.index, &conditioned.keys), (&row.index, &row.visible));
+        for vector in vectors(&conditioned.condition) {
+            prop_assert_eq!(vector.len(), row.visible.len());
+        }
+        assert_bounds(case, row, &conditioned.condition)?;
+    }
+    Ok(())
+}
+
+/// Asserts the condition of a row without keys: one of its sink, where it has one.
+fn assert_sink_alone(
+    case: &GradientCase,
+    request: ConditionRequest<'_>,
+) -> Result<(), TestCaseError> {
+    let conditioned = condition(case, request);
+    let index = request.index;
+    let Some(logit) = case.inputs.sink_at(&case.problem, index.head) else {
+        prop_assert_eq!(conditioned, None);
+        return Ok(());
+    };
+    let condition = conditioned.expect("a sink").condition;
+    prop_assert!(vectors(&condition).iter().all(|vector| vector.is_empty()));
+    let g = lse_gradient(case, index).abs();
+    let sink = SinkGradientCondition { logit, probability_hi: 1.0, centred_magnitude_hi: g };
+    prop_assert_eq!(condition.sink, Some(sink));
+    assert_row_bounds(case, index, (&number(0.0), &number(logit)), &condition)
 }
 
 /// Cases with an upstream gradient of the LSE.
 fn cases() -> impl Strategy<Value = GradientCase> {
     gradient_case().prop_filter("an LSE gradient", |case| case.cotangents.lse.is_some())
+}
+
+/// The same with modified scores and weights.
+fn modified_cases() -> impl Strategy<Value = GradientCase> {
+    modified_case().prop_filter("an LSE gradient", |case| case.cotangents.lse.is_some())
 }
 
 proptest! {
@@ -118,30 +251,16 @@ proptest! {
 
     #[test]
     fn every_quantity_is_bounded(case in cases()) {
-        let definition = Definition::new(&case);
-        for row in &definition.rows {
-            let conditioned = condition(&case, request(row, LseKnowledge::Measured)).expect("numbers");
-            prop_assert_eq!((&conditioned.index, &conditioned.keys), (&row.index, &row.visible));
-            let condition = &conditioned.condition;
-            for vector in [
-                &condition.score_magnitude_hi,
-                &condition.dot_mass_hi,
-                &condition.probability_hi,
-                &condition.dp_magnitude_hi,
-                &condition.dp_mass_hi,
-                &condition.centred_magnitude_hi,
-            ] {
-                prop_assert_eq!(vector.len(), row.visible.len());
-            }
-            let lse = case.cotangents.lse.as_ref().expect("an LSE gradient").view3();
-            let g = lse[[row.index.batch, row.index.head, row.index.query]];
-            prop_assert_eq!(condition.lse_gradient_magnitude_hi, g.abs());
-            assert_bounds(&case, row, condition)?;
-        }
+        assert_all_bounds(&case)?;
     }
 
     #[test]
-    fn magnitudes_of_gradients_and_mean_keys_are_bounded(case in cases()) {
+    fn every_quantity_of_modified_scores_is_bounded(case in modified_cases()) {
+        assert_all_bounds(&case)?;
+    }
+
+    #[test]
+    fn magnitudes_of_gradients_and_mean_keys_are_bounded(case in modified_cases()) {
         let definition = Definition::new(&case);
         let backward = case.backward();
         for row in backward.query_gradient_rows(&all_rows(&case.problem), || ()).unwrap() {
@@ -162,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn some_keys_are_a_part_of_all(case in cases(), wanted in prop::collection::vec(0_usize..5, 0..6)) {
+    fn some_keys_are_a_part_of_all(case in modified_cases(), wanted in prop::collection::vec(0_usize..5, 0..6)) {
         let wanted: Vec<usize> = wanted.into_iter().filter(|&key| key < case.problem.key_len).collect();
         for row in &Definition::new(&case).rows {
             let whole = condition(&case, request(row, LseKnowledge::Within(0.5))).expect("numbers");
@@ -175,14 +294,7 @@ proptest! {
                 let (Some(at), Some(there)) = (at, part.position(key)) else { continue };
                 let (whole, part) = (&whole.condition, &part.condition);
                 let of = |condition: &GradientCondition, at: usize| {
-                    [
-                        condition.score_magnitude_hi[at],
-                        condition.dot_mass_hi[at],
-                        condition.probability_hi[at],
-                        condition.dp_magnitude_hi[at],
-                        condition.dp_mass_hi[at],
-                        condition.centred_magnitude_hi[at],
-                    ]
+                    vectors(condition).map(|vector| vector[at])
                 };
                 prop_assert_eq!(of(whole, at), of(part, there));
             }

@@ -9,8 +9,9 @@ use flashproof_oracle::enclosure::Enclosure;
 use flashproof_oracle::round::nearest;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
+use flashproof_spec::score::{Bias, Sink};
 use flashproof_spec::tensor::{Cotangents, Inputs, Tensor};
-use gradient::{GradientCase, all_keys};
+use gradient::{GradientCase, all_bias_rows, all_keys, all_sinks};
 use rug::Float;
 use rug::ops::Pow;
 use serde::Deserialize;
@@ -33,11 +34,17 @@ struct GoldenCase {
     query: Vec<String>,
     key: Vec<String>,
     value: Vec<String>,
+    bias: Option<Vec<String>>,
+    sink: Option<Vec<String>>,
     output_gradient: Vec<String>,
     lse_gradient: Option<Vec<String>>,
     d_query: Vec<String>,
     d_key: Vec<String>,
     d_value: Vec<String>,
+    #[serde(default)]
+    d_bias: Vec<String>,
+    #[serde(default)]
+    d_sink: Vec<String>,
 }
 
 fn golden() -> Golden {
@@ -58,11 +65,19 @@ fn case(golden: &GoldenCase) -> GradientCase {
     let problem = golden.problem.clone();
     let format = problem.format;
     let lse = golden.lse_gradient.as_ref();
+    let bias = problem.bias.map(|Bias { shape, format }| {
+        tensor(format, &shape, golden.bias.as_ref().expect("entries of the bias"))
+    });
+    let sink = golden.sink.as_ref().map(|sink| {
+        tensor(sink_format(&problem).expect("a problem with sinks"), &problem.sink_shape(), sink)
+    });
     GradientCase {
         inputs: Inputs {
             query: tensor(format, &problem.query_shape(), &golden.query),
             key: tensor(format, &problem.key_shape(), &golden.key),
             value: tensor(format, &problem.value_shape(), &golden.value),
+            bias,
+            sink,
         },
         cotangents: Cotangents {
             output: tensor(format, &problem.output_shape(), &golden.output_gradient),
@@ -70,6 +85,14 @@ fn case(golden: &GoldenCase) -> GradientCase {
         },
         lse_format: golden.lse_format,
         problem,
+    }
+}
+
+/// The format of the logits of sinks; `None` where there are none.
+fn sink_format(problem: &Problem) -> Option<Format> {
+    match problem.sink {
+        Some(Sink::Logits(format)) => Some(format),
+        None | Some(Sink::Zero) => None,
     }
 }
 
@@ -87,29 +110,44 @@ fn are_zero<'t>(mut texts: impl Iterator<Item = &'t String>) -> bool {
     texts.all(|text| printed(text, 1).0.is_zero())
 }
 
+/// The gradients of all entries of each input, with the format they are rounded to.
+fn gradients(case: &GradientCase) -> [(Vec<ExpectedGradient>, Format); 5] {
+    let GradientCase { problem, inputs, cotangents, lse_format } = case;
+    let backward = Backward::new(problem, inputs, cotangents, Options::new(*lse_format))
+        .expect("a problem with its inputs");
+    let queries = backward.query_gradient_rows(&all_rows(problem), || ()).expect("rows");
+    let keys = backward.key_gradient_rows(&all_keys(problem), || ()).expect("keys");
+    let bias = backward.bias_gradient_rows(&all_bias_rows(problem), || ()).expect("rows");
+    let sinks = backward.sink_gradients(&all_sinks(problem), || ()).expect("heads");
+    [
+        (queries.into_iter().flat_map(|row| row.query).collect(), problem.format),
+        (keys.iter().flat_map(|row| &row.key).cloned().collect(), problem.format),
+        (keys.into_iter().flat_map(|row| row.value).collect(), problem.format),
+        (
+            bias.into_iter().flat_map(|row| row.bias).collect(),
+            problem.bias.map_or(problem.format, |bias| bias.format),
+        ),
+        (
+            sinks.into_iter().map(|sink| sink.sink).collect(),
+            sink_format(problem).unwrap_or(problem.format),
+        ),
+    ]
+}
+
 #[test]
 fn gradients_agree_with_mpmath() {
     let Golden { digits, cases } = golden();
     for golden in &cases {
-        let case = case(golden);
-        let GradientCase { problem, inputs, cotangents, lse_format } = &case;
-        let backward = Backward::new(problem, inputs, cotangents, Options::new(*lse_format))
-            .expect("a problem with its inputs");
-        let queries = backward.query_gradient_rows(&all_rows(problem), || ()).expect("rows");
-        let keys = backward.key_gradient_rows(&all_keys(problem), || ()).expect("keys");
-        let d_query: Vec<_> = queries.into_iter().flat_map(|row| row.query).collect();
-        let d_key: Vec<_> = keys.iter().flat_map(|row| &row.key).cloned().collect();
-        let d_value: Vec<_> = keys.into_iter().flat_map(|row| row.value).collect();
-        for (gradient, texts) in
-            [(d_query, &golden.d_query), (d_key, &golden.d_key), (d_value, &golden.d_value)]
-        {
-            assert_eq!(gradient.len(), texts.len());
+        let texts =
+            [&golden.d_query, &golden.d_key, &golden.d_value, &golden.d_bias, &golden.d_sink];
+        for ((gradient, format), texts) in gradients(&case(golden)).into_iter().zip(texts) {
+            assert_eq!(gradient.len(), texts.len(), "{}", golden.name);
             for (entry, text) in gradient.iter().zip(texts) {
                 let ExpectedGradient::Exact(entry) = entry else { panic!("{}", golden.name) };
                 let (value, interval) = printed(text, digits);
                 let name = &golden.name;
                 assert!(entry.enclosure.intersects(&interval), "{name}: {entry:?} misses {text}");
-                assert_eq!(entry.rounded, Some(nearest(&value, problem.format)), "{name}: {text}");
+                assert_eq!(entry.rounded, Some(nearest(&value, format)), "{name}: {text}");
             }
         }
     }
@@ -127,9 +165,9 @@ fn enclosures_at_many_bits_agree_with_every_digit() {
     };
     for golden in &cases {
         let (case, name) = (case(golden), &golden.name);
-        let backward = case.backward();
-        let (head_dim, value_dim) = (case.problem.head_dim, case.problem.value_dim);
-        let rows = all_rows(&case.problem).into_iter().zip(golden.d_query.chunks(head_dim));
+        let (backward, problem) = (case.backward(), &case.problem);
+        let Problem { head_dim, value_dim, .. } = *problem;
+        let rows = all_rows(problem).into_iter().zip(golden.d_query.chunks(head_dim));
         for (index, texts) in rows {
             match backward.enclose_query_gradient(index, PRECISION).expect("a row") {
                 Some(row) => assert_meet(&row, texts, name),
@@ -137,7 +175,7 @@ fn enclosures_at_many_bits_agree_with_every_digit() {
             }
         }
         let (d_key, d_value) = (golden.d_key.chunks(head_dim), golden.d_value.chunks(value_dim));
-        for (index, (key, value)) in all_keys(&case.problem).into_iter().zip(d_key.zip(d_value)) {
+        for (index, (key, value)) in all_keys(problem).into_iter().zip(d_key.zip(d_value)) {
             if let Some(row) = backward.enclose_key_gradient(index, PRECISION).expect("a key") {
                 assert_meet(&row.key, key, name);
                 assert_meet(&row.value, value, name);
@@ -145,5 +183,13 @@ fn enclosures_at_many_bits_agree_with_every_digit() {
                 assert!(are_zero(key.iter().chain(value)), "{name}: {key:?} {value:?}");
             }
         }
+        let bias = all_bias_rows(problem).into_iter().flat_map(|index| {
+            backward.enclose_bias_gradient(index, PRECISION).expect("a row").expect("numbers")
+        });
+        assert_meet(&bias.collect::<Vec<_>>(), &golden.d_bias, name);
+        let sinks = all_sinks(problem).into_iter().map(|head| {
+            backward.enclose_sink_gradient(head, PRECISION).expect("a head").expect("a number")
+        });
+        assert_meet(&sinks.collect::<Vec<_>>(), &golden.d_sink, name);
     }
 }

@@ -157,7 +157,7 @@ proptest! {
             inputs: Inputs {
                 query: reversed(&case.inputs.query),
                 key: reversed(&case.inputs.key),
-                value: reversed(&case.inputs.value),
+                value: reversed(&case.inputs.value), bias: None, sink: None
             },
             cotangents: Cotangents {
                 output: reversed(&case.cotangents.output),
@@ -252,6 +252,8 @@ fn cut_out(case: &GradientCase, row: RowIndex, visible: &[usize]) -> GradientCas
             query: cut(&inputs.query, head, &[query]),
             key: cut(&inputs.key, head / 3, visible),
             value: cut(&inputs.value, head / 3, visible),
+            bias: None,
+            sink: None,
         },
         cotangents: Cotangents {
             output: cut(&cotangents.output, head, &[query]),

@@ -6,14 +6,17 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flashproof_oracle::backward::{Backward, ConditionRequest, KeyIndex, LseKnowledge, Options};
+use flashproof_oracle::backward::{
+    Backward, BiasRowIndex, ConditionRequest, KeyIndex, LseKnowledge, Options,
+};
 use flashproof_oracle::error::OracleError;
 use flashproof_oracle::row::RowIndex;
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::{Problem, ProblemError};
+use flashproof_spec::score::{Bias, Sink};
 use flashproof_spec::tensor::{Cotangents, Outputs, TensorError};
-use gradient::{GradientCase, all_keys, normal_cotangents, zero_outputs};
+use gradient::{GradientCase, all_bias_rows, all_keys, normal_cotangents, tensor, zero_outputs};
 use support::inputs::{all_rows, normal_inputs};
 
 const SEED: u64 = 26;
@@ -69,6 +72,86 @@ fn answers_come_in_the_order_asked_for_and_are_counted() {
     assert_eq!(count.into_inner(), requests.len());
     let one_by_one = requests.iter().map(|&request| alone.condition(&outputs, request).unwrap());
     assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+}
+
+/// The case with a bias of the first axis broadcast, and with sinks.
+fn modified() -> GradientCase {
+    let mut case = case();
+    let shape = [1, 4, 3, 5];
+    case.problem.bias = Some(Bias { shape, format: Format::F16 });
+    case.problem.sink = Some(Sink::Logits(Format::F32));
+    let entries = (0..60).map(|entry| f64::from(entry) / 16.0 - 2.0).collect();
+    case.inputs.bias = Some(tensor(Format::F16, &shape, entries));
+    case.inputs.sink = Some(tensor(Format::F32, &[4], vec![0.5, -1.0, 0.0, 2.0]));
+    case
+}
+
+#[test]
+fn biases_and_sinks_come_in_the_order_asked_for_and_are_counted() {
+    let case = modified();
+    let (backward, alone) = (case.backward(), case.backward());
+    let count = AtomicUsize::new(0);
+    let progress = || _ = count.fetch_add(1, Ordering::Relaxed);
+    let mut rows = all_bias_rows(&case.problem);
+    rows.reverse();
+    let answers = backward.bias_gradient_rows(&rows, progress).unwrap();
+    assert_eq!(count.swap(0, Ordering::Relaxed), rows.len());
+    let one_by_one = rows.iter().map(|&row| alone.bias_gradient_row(row).unwrap());
+    assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+    let heads = [2, 0, 3];
+    let answers = backward.sink_gradients(&heads, progress).unwrap();
+    assert_eq!(count.into_inner(), heads.len());
+    let one_by_one = heads.iter().map(|&head| alone.sink_gradient(head).unwrap());
+    assert_eq!(answers, one_by_one.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_number_of_threads_does_not_matter() {
+    let case = modified();
+    let answers = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| {
+            let backward = case.backward();
+            let bias = backward.bias_gradient_rows(&all_bias_rows(&case.problem), || ());
+            (bias, backward.sink_gradients(&[0, 1, 2, 3], || ()))
+        })
+    };
+    assert_eq!(answers(1), answers(3));
+}
+
+#[test]
+fn biases_and_sinks_that_are_not_there_are_named() {
+    let case = modified();
+    let backward = case.backward();
+    let first = BiasRowIndex { batch: 0, head: 0, query: 0 };
+    for (index, field, extent) in [
+        (BiasRowIndex { batch: 1, ..first }, "batch", 1),
+        (BiasRowIndex { head: 4, ..first }, "head", 4),
+        (BiasRowIndex { query: 3, ..first }, "query", 3),
+    ] {
+        let error = backward.bias_gradient_rows(&[first, index], || ()).unwrap_err();
+        let OracleError::BiasRow { field: named, extent: had, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((*named, *had), (field, extent));
+        assert_eq!(backward.enclose_bias_gradient(index, 64).unwrap_err(), error);
+    }
+    let error = OracleError::Head { index: 4, extent: 4 };
+    assert_eq!(backward.sink_gradients(&[0, 4], || ()).unwrap_err(), error);
+    assert_eq!(backward.enclose_sink_gradient(4, 64).unwrap_err(), error);
+    let max_precision = 1 << 12;
+    for precision in [1, max_precision + 1] {
+        let error = OracleError::Precision { precision, max_precision };
+        assert_eq!(backward.enclose_bias_gradient(first, precision).unwrap_err(), error);
+        assert_eq!(backward.enclose_sink_gradient(0, precision).unwrap_err(), error);
+    }
+    let without = self::case();
+    let none = |input| OracleError::NoInput { input };
+    assert_eq!(without.backward().bias_gradient_row(first).unwrap_err(), none("bias"));
+    assert_eq!(without.backward().sink_gradient(0).unwrap_err(), none("tensor of sinks"));
+    let off_by_one = Problem { sink: Some(Sink::Zero), ..without.problem.clone() };
+    let off_by_one = GradientCase { problem: off_by_one, ..without };
+    assert_eq!(off_by_one.backward().sink_gradient(0).unwrap_err(), none("tensor of sinks"));
 }
 
 #[test]

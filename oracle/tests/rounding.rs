@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use rug::Float;
 use support::definition::{certain, evaluate};
 use support::inputs::{Case, ONLY_ROW, case, one_query};
+use support::modified::{algebraic, modified};
 use support::settings;
 
 fn answer(case: &Case, lse_format: Format) -> Row {
@@ -49,6 +50,27 @@ fn same(a: f64, b: f64) -> bool {
     a == b || (a.is_nan() && b.is_nan())
 }
 
+/// The answers of a case, the definition's, and the format that they are rounded to.
+fn elements(case: &Case, lse_format: Format) -> Vec<(Exact, Float, Format)> {
+    let definition = evaluate(case);
+    let row = answer(case, lse_format);
+    let formats = vec![case.problem.format; definition.output.len()];
+    let answers = row.outputs.into_iter().chain([row.lse]);
+    let exact = definition.output.into_iter().chain([definition.lse]);
+    answers
+        .zip(exact)
+        .zip(formats.into_iter().chain([lse_format]))
+        .map(|((answer, exact), format)| (answer.exact().expect("a number").clone(), exact, format))
+        .collect()
+}
+
+/// Whether a value is nearest to the definition's, as far as brute force can tell a midpoint from its
+/// neighbourhood.
+fn rounds_to(exact: &Float, value: f64, format: Format) -> bool {
+    let certain = certain(exact);
+    [certain.lo(), certain.hi()].iter().any(|end| same(nearest(end, format), value))
+}
+
 proptest! {
     #![proptest_config(settings("rounding", "tests/proptest-regressions/rounding.txt"))]
 
@@ -56,21 +78,29 @@ proptest! {
     fn the_definition_rounds_to_the_answer(
         case in case(), lse_format in prop::sample::select(Format::ALL.to_vec()),
     ) {
-        let definition = evaluate(&case);
-        let row = answer(&case, lse_format);
-        let exact = definition.output.iter().chain([&definition.lse]);
-        let answers = row.outputs.iter().chain([&row.lse]);
-        let formats = vec![case.problem.format; definition.output.len()];
-        for ((answer, exact), format) in answers.zip(exact).zip(formats.into_iter().chain([lse_format])) {
-            let answer = answer.exact().expect("a number");
-            let certain = certain(exact);
-            prop_assert!(answer.enclosure.intersects(&certain));
-            // The two differ only where brute force can not tell a midpoint from its neighbourhood.
-            let candidates = [certain.lo(), certain.hi()].map(|end| nearest(end, format));
-            prop_assert!(
-                candidates.iter().any(|&candidate| same(candidate, rounded(answer))),
-                "{exact} in {format}: {answer:?} is not one of {candidates:?}"
-            );
+        for (answer, exact, format) in elements(&case, lse_format) {
+            prop_assert!(answer.enclosure.intersects(&certain(&exact)));
+            prop_assert!(rounds_to(&exact, rounded(&answer), format), "{exact} in {format}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_definition_rounds_to_the_answer_whatever_is_added(
+        case in algebraic(), lse_format in prop::sample::select(Format::ALL.to_vec()),
+    ) {
+        for (answer, exact, format) in elements(&case, lse_format) {
+            prop_assert!(rounds_to(&exact, rounded(&answer), format), "{exact} in {format}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_softcap_leaves_an_element_undecided_at_worst(
+        case in modified(), lse_format in prop::sample::select(Format::ALL.to_vec()),
+    ) {
+        for (answer, exact, format) in elements(&case, lse_format) {
+            prop_assert!(answer.enclosure.intersects(&certain(&exact)));
+            let right = answer.rounded.is_none_or(|rounded| rounds_to(&exact, rounded, format));
+            prop_assert!(right, "{exact} in {format}: {answer:?}");
         }
     }
 

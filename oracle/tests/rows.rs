@@ -74,11 +74,11 @@ fn each_row_reads_its_own_batch_member_head_and_keys() {
             mask: Mask::full(),
             ..problem.clone()
         };
-        let inputs = Inputs {
-            query: cut(&inputs.query, head, &[query]),
-            key: cut(&inputs.key, head / 3, &visible),
-            value: cut(&inputs.value, head / 3, &visible),
-        };
+        let inputs = Inputs::new(
+            cut(&inputs.query, head, &[query]),
+            cut(&inputs.key, head / 3, &visible),
+            cut(&inputs.value, head / 3, &visible),
+        );
         let alone = Oracle::new(&single, &inputs, options()).unwrap().row(ONLY_ROW).unwrap();
         assert_eq!(
             (row.outputs, row.lse, row.condition),
@@ -114,11 +114,11 @@ proptest! {
         let mut order: Vec<usize> = (0..problem.key_len).collect();
         order.rotate_left(turn % problem.key_len);
         order.reverse();
-        let permuted = Inputs {
-            query: inputs.query.clone(),
-            key: select(&inputs.key, 2, &order),
-            value: select(&inputs.value, 2, &order),
-        };
+        let permuted = Inputs::new(
+            inputs.query.clone(),
+            select(&inputs.key, 2, &order),
+            select(&inputs.value, 2, &order),
+        );
         let (row, other) = (answers(&problem, &inputs), answers(&problem, &permuted));
         prop_assert_eq!(&row[0].outputs, &other[0].outputs);
         prop_assert_eq!(&row[0].lse, &other[0].lse);
@@ -132,11 +132,8 @@ proptest! {
             let values = axes.as_standard_layout().into_owned().reversed_axes();
             Tensor::exact(tensor.format(), values).expect("its own entries")
         };
-        let other = Inputs {
-            query: reversed(&inputs.query),
-            key: reversed(&inputs.key),
-            value: reversed(&inputs.value),
-        };
+        let other =
+            Inputs::new(reversed(&inputs.query), reversed(&inputs.key), reversed(&inputs.value));
         prop_assert_eq!(answers(&problem, &inputs), answers(&problem, &other));
     }
 }

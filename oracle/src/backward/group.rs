@@ -5,18 +5,23 @@ use std::sync::{Arc, OnceLock};
 
 use flashproof_spec::mask::Site;
 use flashproof_spec::problem::Problem;
+use flashproof_spec::score::Addends;
 use flashproof_spec::tensor::{Cotangents, Inputs, Tensor};
 use ndarray::{Axis, CowArray, Ix2, Slice};
-use rug::Integer;
+use rug::{Integer, Rational};
 
-use super::row::{Pair, Products, RationalPair, Summary, WeighedRow};
+use super::dropout::KeptScale;
+use super::row::{Kept, Pair, RationalPair, Scores, Summary, WeighedRow};
+use super::score::{Score, ScoreRef, Weigher};
 use super::weight::Exponential;
 use crate::dot::dot;
+use crate::enclosure::Enclosure;
 use crate::grid::Grid;
 use crate::head::Head;
 use crate::numerator::NARROW_PRECISION;
 use crate::row::RowIndex;
 use crate::scale::ExactScale;
+use crate::score::{Parts, ScoreRule};
 
 /// How many working precisions, each twice the one before, are remembered for each row.
 const LEVELS: usize = 8;
@@ -25,7 +30,11 @@ const LEVELS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Group<'a> {
     pub(crate) problem: &'a Problem,
+    inputs: &'a Inputs,
     pub(crate) scale: ExactScale,
+    /// How scores come from dot products and what is added to them.
+    pub(crate) rule: ScoreRule,
+    kept_scale: KeptScale,
     pub(crate) batch: usize,
     pub(crate) key_head: usize,
     pub(crate) head: Head<'a>,
@@ -91,13 +100,19 @@ impl<'a> Group<'a> {
                 lse.slice_axis_move(Axis(0), heads).iter().copied().collect()
             },
         );
+        let head = Head::new(problem, inputs, batch, key_head);
+        let queries = stack(&inputs.query);
+        let dot_exponent = queries.grid.exponent() + head.keys.grid.exponent();
         Self {
             problem,
+            inputs,
             scale: ExactScale::of(problem),
+            rule: ScoreRule::new(problem, dot_exponent),
+            kept_scale: KeptScale::of(problem),
             batch,
             key_head,
-            head: Head::new(problem, inputs, batch, key_head),
-            queries: stack(&inputs.query),
+            head,
+            queries,
             cotangents: stack(&cotangents.output),
             lse_gradients,
             rows: iter::repeat_with(RowCache::default).take(rows).collect(),
@@ -121,10 +136,16 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Where a row meets a key.
+    fn site(&self, member: usize, key: usize) -> Site {
+        let RowIndex { batch, head, query } = self.index(member);
+        Site { batch, head, query, key }
+    }
+
     /// The keys that a row sees, ascending.
     pub(crate) fn visible_keys(&self, member: usize) -> Vec<usize> {
         let RowIndex { batch, head, query } = self.index(member);
-        self.problem.visible_keys(batch, head, query)
+        self.inputs.visible_keys(self.problem, batch, head, query)
     }
 
     /// The rows that see a key, ascending.
@@ -134,8 +155,8 @@ impl<'a> Group<'a> {
 
     /// Whether a row sees a key.
     pub(crate) fn sees(&self, member: usize, key: usize) -> bool {
-        let RowIndex { batch, head, query } = self.index(member);
-        self.problem.sees(Site { batch, head, query, key })
+        let site = self.site(member, key);
+        self.problem.sees(site) && self.inputs.bias_at(self.problem, site) != f64::NEG_INFINITY
     }
 
     /// How many rows there are.
@@ -159,10 +180,28 @@ impl<'a> Group<'a> {
 
     fn is_finite(&self, member: usize, visible: &[usize]) -> bool {
         let Head { keys, values } = &self.head;
+        let has_finite_bias = |key| {
+            self.problem.bias.is_none()
+                || self.inputs.bias_at(self.problem, self.site(member, key)).is_finite()
+        };
         self.queries.grid.is_finite(member)
             && self.cotangents.grid.is_finite(member)
             && self.lse_gradients[member].is_finite()
-            && visible.iter().all(|&key| keys.grid.is_finite(key) && values.grid.is_finite(key))
+            && self.logit(member).is_none_or(|logit| logit.is_finite() || is_no_sink(logit))
+            && visible.iter().all(|&key| {
+                keys.grid.is_finite(key) && values.grid.is_finite(key) && has_finite_bias(key)
+            })
+    }
+
+    /// Whether a row without keys gives its sink a real number: its `g`. `D` is zero there, whatever
+    /// `dO` is, and the sink's weight is `e` to the power of its logit less itself.
+    pub(crate) fn passes_on(&self, member: usize) -> bool {
+        self.lse_gradients[member].is_finite() && self.logit(member).is_some_and(f64::is_finite)
+    }
+
+    /// The logit of a row's sink.
+    pub(crate) fn logit(&self, member: usize) -> Option<f64> {
+        self.inputs.sink_at(self.problem, self.index(member).head)
     }
 
     /// Exponent of the unit of dot products `<q, k_i>`.
@@ -175,18 +214,86 @@ impl<'a> Group<'a> {
         self.cotangents.grid.exponent() + self.head.values.grid.exponent()
     }
 
-    fn dp(&self, member: usize, key: usize) -> Integer {
+    /// Exponent of the unit of `y_i = z_i dP_i`.
+    pub(crate) const fn kept_exponent(&self) -> i32 {
+        self.dp_exponent() + self.kept_scale.exponent()
+    }
+
+    /// `<q, k_i>`, in units of `2^`[`Group::dot_exponent`].
+    pub(crate) fn dot(&self, member: usize, key: usize) -> Integer {
+        dot((&self.queries.grid, member), (&self.head.keys.grid, key))
+    }
+
+    /// `dP_i`, in units of `2^`[`Group::dp_exponent`].
+    pub(crate) fn dp(&self, member: usize, key: usize) -> Integer {
         dot((&self.cotangents.grid, member), (&self.head.values.grid, key))
     }
 
-    fn products(&self, member: usize, key: usize) -> Products {
-        let dot = dot((&self.queries.grid, member), (&self.head.keys.grid, key));
-        Products { dot, dp: self.dp(member, key) }
+    /// What is added to a key's score.
+    pub(crate) fn addends(&self, member: usize, key: usize) -> Addends {
+        self.inputs.addends_at(self.problem, self.site(member, key))
+    }
+
+    /// What dropout multiplies a weight by.
+    pub(crate) fn dropout(&self, member: usize, key: usize) -> f64 {
+        self.problem.dropout_at(self.site(member, key))
+    }
+
+    fn kept(&self, member: usize, key: usize) -> Kept {
+        let dropout = self.dropout(member, key);
+        if dropout == 0.0 {
+            return Kept { product: Integer::new(), dropout };
+        }
+        Kept { product: self.kept_scale.multiply(self.dp(member, key)), dropout }
+    }
+
+    fn parts(&self, member: usize, key: usize) -> Parts {
+        self.rule.key(self.dot(member, key), self.addends(member, key))
+    }
+
+    /// The score of a key, exactly.
+    pub(crate) fn score(&self, member: usize, key: usize) -> Score {
+        if self.rule.is_plain() {
+            Score::Dot(self.dot(member, key))
+        } else {
+            Score::Parts(self.parts(member, key))
+        }
+    }
+
+    fn scores(&self, member: usize, visible: &[usize]) -> Scores {
+        if self.rule.is_plain() {
+            return Scores::Dots(visible.iter().map(|&key| self.dot(member, key)).collect());
+        }
+        let logit = self.logit(member).filter(|&logit| !is_no_sink(logit));
+        Scores::Parts(
+            visible.iter().map(|&key| self.parts(member, key)).collect(),
+            logit.map(|logit| self.rule.sink(logit)),
+        )
+    }
+
+    /// The slope of the softcap at a score, where there is one.
+    pub(crate) fn slope(&self, score: ScoreRef<'_>, precision: u32) -> Option<Enclosure> {
+        match score {
+            ScoreRef::Parts(parts) if self.problem.softcap.is_some() => {
+                Some(self.rule.slope(parts, precision).rounded(precision))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a score is its product with an exact factor of 1: without a softcap, or at its middle.
+    pub(crate) fn has_slope_one(&self, score: ScoreRef<'_>) -> bool {
+        match score {
+            ScoreRef::Parts(parts) if self.problem.softcap.is_some() => {
+                parts.dot == 0 && parts.inner.is_zero()
+            }
+            _ => true,
+        }
     }
 
     fn weigh(&self, member: usize, visible: &[usize], exponential: &Exponential) -> WeighedRow {
-        let products = visible.iter().map(|&key| self.products(member, key));
-        WeighedRow::new(self, products, exponential)
+        let values = visible.iter().map(|&key| self.kept(member, key)).collect();
+        WeighedRow::new(self, self.scores(member, visible), values, exponential)
     }
 
     /// What the pairs of a [`RowKind::Finite`] row share.
@@ -236,17 +343,50 @@ impl<'a> Group<'a> {
         summary: &Summary,
         exponential: &Exponential,
     ) -> Pair {
-        let products = self.products(member, key);
-        let gap = Integer::from(&summary.largest - &products.dot).abs();
-        let weight = exponential.weight(&gap, self.dot_exponent());
-        summary.pair(self, products, &weight, exponential.precision())
+        let score = self.score(member, key);
+        let weigher = Weigher::new(self, summary.largest.as_ref(), exponential);
+        let weight = weigher.weight(score.as_ref());
+        summary.pair(self, score, self.kept(member, key), &weight, exponential.precision())
+    }
+
+    /// What the row's pairs share, and those with some of the keys that it sees.
+    pub(crate) fn pairs_with(
+        &self,
+        member: usize,
+        keys: &[usize],
+        visible: &[usize],
+        exponential: &Exponential,
+    ) -> (Arc<Summary>, Vec<Pair>) {
+        if keys.len() == visible.len() {
+            return self.pairs(member, visible, exponential);
+        }
+        let summary = self.summary(member, exponential);
+        let pair = |&key: &usize| self.pair(member, key, &summary, exponential);
+        let pairs = keys.iter().map(pair).collect();
+        (summary, pairs)
     }
 
     /// The same pair, where its row has equal scores.
     pub(crate) fn rational_pair(&self, member: usize, key: usize) -> Option<RationalPair> {
-        let summary = self.summary(member, &Exponential::new(self.scale, NARROW_PRECISION));
-        summary.rational_pair(self, &self.dp(member, key))
+        let score = self.score(member, key);
+        let value = self.kept(member, key);
+        self.rational_summary(member).rational_pair(self, score.as_ref(), &value)
     }
+
+    /// What a row brings to the gradient of its sink, where that is rational.
+    pub(crate) fn rational_sink(&self, member: usize) -> Option<Rational> {
+        self.rational_summary(member).rational_sink(self)
+    }
+
+    /// A summary of any precision: what is rational does not depend on it.
+    fn rational_summary(&self, member: usize) -> Arc<Summary> {
+        self.summary(member, &Exponential::new(self.scale, NARROW_PRECISION))
+    }
+}
+
+/// Whether the logit gives a sink no weight, as if there were none.
+fn is_no_sink(logit: f64) -> bool {
+    logit == f64::NEG_INFINITY
 }
 
 /// Where a working precision stands among those that are remembered.

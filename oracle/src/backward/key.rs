@@ -1,11 +1,12 @@
 //! The gradients of a key and its value, summed over the query rows `r` that see it:
-//! `dK_j = scale * sum_r dS_r q_rj` and `dV_j = sum_r p_r dO_rj`.
+//! `dK_j = scale * sum_r c_r dS_r q_rj`, with `c` the slope of the softcap, and
+//! `dV_j = sum_r z_r p_r dO_rj`, with `z` the factor of dropout.
 
 use rug::Rational;
 
 use super::RESULT_BITS;
 use super::group::{Group, Stack};
-use super::row::{Pairs, RationalPair};
+use super::row::RationalPair;
 use super::settle::Entries;
 use super::sum::{Coefficients, Terms, rational_sum};
 use super::weight::Exponential;
@@ -28,15 +29,25 @@ pub(crate) struct KeyGradient<'r, 'a>(pub(crate) KeyEntries<'r, 'a>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueGradient<'r, 'a>(pub(crate) KeyEntries<'r, 'a>);
 
+/// What each row's pair with the key brings to the sums.
+#[derive(Debug)]
+pub(crate) struct KeyPairs {
+    /// `c_r dS_r`.
+    by_product: Vec<Enclosure>,
+    /// `z_r p_r`.
+    kept: Vec<Enclosure>,
+}
+
 impl KeyEntries<'_, '_> {
     /// The key's pairs, enclosed at a working precision.
-    pub(crate) fn pairs(&self, precision: u32) -> Pairs {
+    pub(crate) fn pairs(&self, precision: u32) -> KeyPairs {
         let exponential = Exponential::new(self.group.scale, precision);
         let pair = |&member: &usize| {
             let summary = self.group.summary(member, &exponential);
-            self.group.pair(member, self.key, &summary, &exponential)
+            self.group.pair(member, self.key, &summary, &exponential).into_key_terms(precision)
         };
-        self.rows.iter().map(pair).collect()
+        let (by_product, kept) = self.rows.iter().map(pair).unzip();
+        KeyPairs { by_product, kept }
     }
 
     fn terms<'t>(&'t self, stack: &'t Stack<'_>) -> Terms<'t> {
@@ -46,11 +57,12 @@ impl KeyEntries<'_, '_> {
     /// The sums of rational coefficients, where all pairs are rational.
     fn rational(
         &self,
-        coefficient: impl Fn(RationalPair) -> Rational,
+        coefficient: impl Fn(RationalPair) -> Option<Rational>,
         stack: &Stack<'_>,
         columns: &[usize],
     ) -> Option<Vec<Rational>> {
-        let pair = |&member: &usize| self.group.rational_pair(member, self.key).map(&coefficient);
+        let pair =
+            |&member: &usize| self.group.rational_pair(member, self.key).and_then(&coefficient);
         let coefficients: Option<Vec<Rational>> = self.rows.iter().map(pair).collect();
         let (coefficients, terms) = (coefficients?, self.terms(stack));
         Some(columns.iter().map(|&column| rational_sum(&coefficients, terms, column)).collect())
@@ -61,14 +73,14 @@ impl KeyGradient<'_, '_> {
     /// `dK_j` in these columns.
     pub(crate) fn gradient(
         &self,
-        pairs: &Pairs,
+        pairs: &KeyPairs,
         precision: u32,
         columns: &[usize],
     ) -> Vec<Enclosure> {
         let Self(entries) = self;
         let digits = precision + RESULT_BITS;
         let scale = entries.group.scale.enclose(digits);
-        Coefficients::new(&pairs.ds, precision)
+        Coefficients::new(&pairs.by_product, precision)
             .sums(entries.terms(&entries.group.queries), columns)
             .into_iter()
             .map(|sum| sum.mul(&scale, digits))
@@ -80,12 +92,12 @@ impl ValueGradient<'_, '_> {
     /// `dV_j` in these columns.
     pub(crate) fn gradient(
         &self,
-        pairs: &Pairs,
+        pairs: &KeyPairs,
         precision: u32,
         columns: &[usize],
     ) -> Vec<Enclosure> {
         let Self(entries) = self;
-        Coefficients::new(&pairs.probabilities, precision)
+        Coefficients::new(&pairs.kept, precision)
             .sums(entries.terms(&entries.group.cotangents), columns)
             .into_iter()
             .map(|sum| sum.rounded(precision + RESULT_BITS))
@@ -101,7 +113,7 @@ impl Entries for KeyGradient<'_, '_> {
     fn rational(&self, columns: &[usize]) -> Option<Vec<Rational>> {
         let Self(entries) = self;
         entries
-            .rational(|pair| pair.ds, &entries.group.queries, columns)?
+            .rational(|pair| pair.by_product, &entries.group.queries, columns)?
             .into_iter()
             .map(|sum| entries.group.scale.rational_product(sum))
             .collect()
@@ -115,6 +127,6 @@ impl Entries for ValueGradient<'_, '_> {
 
     fn rational(&self, columns: &[usize]) -> Option<Vec<Rational>> {
         let Self(entries) = self;
-        entries.rational(|pair| pair.probability, &entries.group.cotangents, columns)
+        entries.rational(|pair| Some(pair.kept), &entries.group.cotangents, columns)
     }
 }

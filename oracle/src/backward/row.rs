@@ -1,166 +1,237 @@
 //! One query row: what its pairs with keys share, and each pair's part of the gradients.
 //!
-//! Let `c` be the `dP_i` of a key of the largest score and `x_i = dP_i - c`, exact. Then
-//! `D = c + X / l` with `X = sum_i w_i x_i`, and
+//! With `y_i = z_i dP_i`, what dropout leaves of `dP_i`, let `c` be the `y` of the largest score and
+//! `x_i = y_i - c`, exact. A sink is one more term of the softmax, whose value is zero, so that its `y` is.
+//! Over keys and sink the weights add up to `l`, so `D = c + X / l` with `X = sum_i w_i x_i`, and
 //!
 //! ```text
-//! T_i = dP_i - D + g = x_i - shift,   shift = X / l - g
+//! T_i = y_i - D + g = x_i - shift,   shift = X / l - g
 //! dS_i = p_i T_i
 //! ```
 //!
-//! Two things follow from counting from `c`. Where all `dP_i` are equal, as for one visible key or
-//! for constant values, every `x_i` and `X` are zero without any rounding, and `T_i = g` exactly:
-//! with `g = 0` all of `dS` is exactly zero. And where one key has almost all the weight, its
-//! `T_i = -X / l + g` comes from the small weights of the other keys with all its digits.
+//! with the gradient of the sink's logit the `dS` of its term, `p (0 - D + g)`.
 //!
-//! Keys of equal score have one weight, so their `x_i` are added up before they meet it; those that
+//! Two things follow from counting from `c`. Where all `y` are equal, every `x_i` and `X` are zero
+//! without any rounding, and `T_i = g` exactly: with `g = 0` all of `dS` is exactly zero. Without a sink
+//! this is so for one visible key; without dropout and sink, or with a sink if they are zero, for
+//! constant values; and for any values where dropout drops all keys, since their `y` are zero, like that
+//! of a sink. And where one term has almost all the weight, its `T_i = -X / l + g` comes
+//! from the small weights of the others with all its digits.
+//!
+//! Terms of equal score have one weight, so their `x_i` are added up before they meet it; those that
 //! cancel leave nothing.
 
 use rug::{Float, Integer, Rational};
 
 use super::group::Group;
+use super::score::{Score, ScoreRef, Weigher};
 use super::weight::Exponential;
 use crate::enclosure::Enclosure;
-use crate::groups::Groups;
+use crate::groups::{Groups, Member};
 use crate::scale::dyadic;
+use crate::score::Parts;
 
 /// What the pairs of a row share.
 #[derive(Debug)]
 pub(crate) struct Summary {
     /// The place among the visible keys of one of the largest score.
-    pub(crate) top: usize,
-    /// Its dot product.
-    pub(crate) largest: Integer,
-    /// `c`, in units of the group's `dP`.
+    pub(crate) top_key: usize,
+    /// The largest score, that of a sink included.
+    pub(crate) largest: Score,
+    /// `c`, in units of the group's `y`.
     pub(crate) reference: Integer,
     /// `l`.
     pub(crate) normalizer: Enclosure,
     /// `D - c`.
     pub(crate) mean: Enclosure,
+    /// The term of the sink, where the row has one that is not minus infinity.
+    pub(crate) sink: Option<SinkTerm>,
     /// `D - c - g`.
     shift: Enclosure,
     lse_gradient: f64,
     uniform: Option<Uniform>,
 }
 
+/// The sink's term of a row.
+#[derive(Debug)]
+pub(crate) struct SinkTerm {
+    /// `p`.
+    pub(crate) probability: Enclosure,
+    /// `g - D`.
+    pub(crate) centred: Enclosure,
+    /// `p (g - D)`.
+    pub(crate) ds: Enclosure,
+}
+
 /// A row of equal scores, where every weight is 1.
 #[derive(Debug)]
 struct Uniform {
-    /// How many keys, `l`.
-    keys: usize,
-    /// `X`, in units of the group's `dP`.
+    /// How many keys and sinks, `l`.
+    terms: usize,
+    /// `X`, in units of the group's `y`.
     sum: Integer,
 }
 
 /// A query row and a key that it sees.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// `<q, k_i>`, in units of the group's dot products.
-    pub(crate) dot: Integer,
-    /// `dP_i`, in units of the group's `dP`.
-    pub(crate) dp: Integer,
+    pub(crate) score: Score,
+    pub(crate) kept: Kept,
     /// `p_i`.
     pub(crate) probability: Enclosure,
     /// `T_i`.
     pub(crate) centred: Enclosure,
     /// `dS_i`.
     pub(crate) ds: Enclosure,
+    /// The slope of the softcap, where there is one.
+    pub(crate) slope: Option<Enclosure>,
 }
 
 /// A row with the weights of all its visible keys, at least one.
 #[derive(Debug)]
 pub(crate) struct WeighedRow {
-    dots: Vec<Integer>,
-    dps: Vec<Integer>,
+    scores: Scores,
+    values: Vec<Kept>,
     groups: Groups,
     /// One for each group.
     weights: Vec<Enclosure>,
 }
 
-/// The exact products of a query row with a key and its value.
+/// The scores of a row's keys.
 #[derive(Debug)]
-pub(crate) struct Products {
-    pub(crate) dot: Integer,
-    pub(crate) dp: Integer,
+pub(crate) enum Scores {
+    /// Scale times these dot products, in units of the group's.
+    Dots(Vec<Integer>),
+    /// Of these parts, and of that of a sink.
+    Parts(Vec<Parts>, Option<Parts>),
 }
 
-/// Many pairs, as the coefficients of sums.
-#[derive(Debug, Default)]
-pub(crate) struct Pairs {
-    /// `p` of each pair.
-    pub(crate) probabilities: Vec<Enclosure>,
-    /// `dS` of each pair.
-    pub(crate) ds: Vec<Enclosure>,
+/// `y_i = z_i dP_i` of a key.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// `y_i`, in units of the group's.
+    pub(crate) product: Integer,
+    /// `z_i`.
+    pub(crate) dropout: f64,
 }
 
-impl FromIterator<Pair> for Pairs {
-    fn from_iter<I: IntoIterator<Item = Pair>>(pairs: I) -> Self {
-        let (probabilities, ds) = pairs.into_iter().map(|pair| (pair.probability, pair.ds)).unzip();
-        Self { probabilities, ds }
-    }
-}
-
-/// `p_i` and `dS_i`, where both are rational.
+/// Parts in the gradients, where they are rational.
 #[derive(Clone, Debug)]
 pub(crate) struct RationalPair {
-    pub(crate) probability: Rational,
+    /// `z_i p_i`.
+    pub(crate) kept: Rational,
+    /// `dS_i`.
     pub(crate) ds: Rational,
+    /// `dS_i` times the slope of the softcap; `None` where that is not rational.
+    pub(crate) by_product: Option<Rational>,
+}
+
+impl Scores {
+    /// The score of a term.
+    fn of(&self, term: Member) -> ScoreRef<'_> {
+        match (self, term) {
+            (Self::Dots(dots), Member::Key(key)) => ScoreRef::Dot(&dots[key]),
+            (Self::Parts(keys, _), Member::Key(key)) => ScoreRef::Parts(&keys[key]),
+            (Self::Parts(_, Some(sink)), Member::Sink) => ScoreRef::Parts(sink),
+            (_, Member::Sink) => unreachable!("only a sink makes a group without keys"),
+        }
+    }
+
+    /// The scores of the keys, in their order.
+    fn into_keys(self) -> impl Iterator<Item = Score> {
+        let (dots, parts) = match self {
+            Self::Dots(dots) => (dots, vec![]),
+            Self::Parts(parts, _) => (vec![], parts),
+        };
+        dots.into_iter().map(Score::Dot).chain(parts.into_iter().map(Score::Parts))
+    }
+
+    /// The terms in order of falling score.
+    fn groups(&self, group: &Group<'_>) -> Groups {
+        match self {
+            Self::Dots(dots) => Groups::new(dots, group.scale.sign()),
+            Self::Parts(keys, sink) => Groups::of_scores(&group.rule, keys, sink.as_ref()),
+        }
+    }
 }
 
 impl WeighedRow {
     pub(crate) fn new(
         group: &Group<'_>,
-        products: impl Iterator<Item = Products>,
+        scores: Scores,
+        values: Vec<Kept>,
         exponential: &Exponential,
     ) -> Self {
-        let (dots, dps): (Vec<_>, Vec<_>) =
-            products.map(|products| (products.dot, products.dp)).unzip();
-        let groups = Groups::new(&dots, group.scale.sign());
-        let weight = |gap| exponential.weight(gap, group.dot_exponent());
-        let weights = groups.gaps().iter().map(weight).collect();
-        Self { dots, dps, groups, weights }
+        let groups = scores.groups(group);
+        let largest = scores.of(groups.representative(0));
+        let weigher = Weigher::new(group, largest, exponential);
+        let of_group = |index| weigher.weight(scores.of(groups.representative(index)));
+        let weights = (0..groups.len()).map(of_group).collect();
+        Self { scores, values, groups, weights }
     }
 
     /// What the row's pairs share.
     pub(crate) fn summary(&self, group: &Group<'_>, lse_gradient: f64, precision: u32) -> Summary {
-        let Self { dots, dps, groups, weights } = self;
-        let top = groups.members(0)[0];
-        let reference = &dps[top];
+        let Self { scores, values, groups, weights } = self;
+        let top = groups.representative(0);
+        let reference = match top {
+            Member::Key(key) => values[key].product.clone(),
+            Member::Sink => Integer::new(),
+        };
         let mut normalizer = Enclosure::point(Float::new(precision));
         let mut total = normalizer.clone();
         let mut sum = Integer::new();
         for (index, weight) in weights.iter().enumerate() {
             let members = groups.members(index);
-            let count = Enclosure::point(Float::with_val(usize::BITS, members.len()));
-            sum = members.iter().map(|&key| Integer::from(&dps[key] - reference)).sum();
-            let part = Enclosure::point(dyadic(&sum, group.dp_exponent()));
+            let count = Enclosure::point(Float::with_val(usize::BITS, groups.terms(index)));
+            sum = members.iter().map(|&key| Integer::from(&values[key].product - &reference)).sum();
+            if groups.sink() == Some(index) {
+                sum -= &reference;
+            }
+            let part = Enclosure::point(dyadic(&sum, group.kept_exponent()));
             normalizer = normalizer.add(&weight.mul(&count, precision), precision);
             total = total.add(&weight.mul(&part, precision), precision);
         }
         let mean = total.div(&normalizer, precision);
         let gradient = Enclosure::point(Float::with_val(f64::MANTISSA_DIGITS, lse_gradient));
+        let shift = mean.sub(&gradient, precision);
+        let sink = groups.sink().map(|index| {
+            let probability = weights[index].div(&normalizer, precision);
+            let x = Enclosure::point(-dyadic(&reference, group.kept_exponent()));
+            let centred = x.sub(&shift, precision);
+            SinkTerm { ds: probability.mul(&centred, precision), probability, centred }
+        });
+        let terms = (0..groups.len()).map(|index| groups.terms(index)).sum();
         Summary {
-            top,
-            largest: dots[top].clone(),
-            reference: reference.clone(),
+            top_key: self.top_key(),
+            largest: scores.of(top).to_owned(),
+            reference,
             normalizer,
-            shift: mean.sub(&gradient, precision),
+            shift,
             mean,
+            sink,
             lse_gradient,
-            uniform: (groups.len() == 1).then_some(Uniform { keys: dots.len(), sum }),
+            uniform: (groups.len() == 1).then_some(Uniform { terms, sum }),
         }
+    }
+
+    /// One of the keys of the largest score among keys.
+    fn top_key(&self) -> usize {
+        let mut keys = (0..self.groups.len()).flat_map(|group| self.groups.members(group));
+        *keys.next().expect("a row with weights sees a key")
     }
 
     /// The row's pairs with its visible keys, in their order.
     pub(crate) fn pairs(self, group: &Group<'_>, summary: &Summary, precision: u32) -> Vec<Pair> {
-        let Self { dots, dps, groups, weights } = self;
-        let mut of_key = vec![0; dots.len()];
+        let Self { scores, values, groups, weights } = self;
+        let mut of_key = vec![0; values.len()];
         groups.keys().for_each(|(key, group)| of_key[key] = group);
-        dots.into_iter()
-            .zip(dps)
+        scores
+            .into_keys()
+            .zip(values)
             .zip(of_key)
-            .map(|((dot, dp), of_key)| {
-                summary.pair(group, Products { dot, dp }, &weights[of_key], precision)
+            .map(|((score, kept), of_key)| {
+                summary.pair(group, score, kept, &weights[of_key], precision)
             })
             .collect()
     }
@@ -171,26 +242,89 @@ impl Summary {
     pub(crate) fn pair(
         &self,
         group: &Group<'_>,
-        products: Products,
+        score: Score,
+        kept: Kept,
         weight: &Enclosure,
         precision: u32,
     ) -> Pair {
-        let Products { dot, dp } = products;
         let probability = weight.div(&self.normalizer, precision);
-        let x = dyadic(&Integer::from(&dp - &self.reference), group.dp_exponent());
+        let x = dyadic(&Integer::from(&kept.product - &self.reference), group.kept_exponent());
         let centred = Enclosure::point(x).sub(&self.shift, precision);
         let ds = probability.mul(&centred, precision);
-        Pair { dot, dp, probability, centred, ds }
+        let slope = group.slope(score.as_ref(), precision);
+        Pair { score, kept, probability, centred, ds, slope }
     }
 
     /// The row's pair with a key, in a row of equal scores.
-    pub(crate) fn rational_pair(&self, group: &Group<'_>, dp: &Integer) -> Option<RationalPair> {
-        let Uniform { keys, sum } = self.uniform.as_ref()?;
-        let probability = Rational::from((1, *keys));
-        let mean = Rational::from(sum) * &probability;
-        let x = Rational::from(dp - &self.reference);
-        let centred = ((x - mean) << group.dp_exponent()) + Rational::from_f64(self.lse_gradient)?;
-        let ds = centred * &probability;
-        Some(RationalPair { probability, ds })
+    pub(crate) fn rational_pair(
+        &self,
+        group: &Group<'_>,
+        score: ScoreRef<'_>,
+        value: &Kept,
+    ) -> Option<RationalPair> {
+        let probability = self.rational_probability()?;
+        let ds = self.rational_ds(group, &value.product)?;
+        let kept = Rational::from_f64(value.dropout)? * probability;
+        let by_product = group.has_slope_one(score).then(|| ds.clone());
+        Some(RationalPair { kept, ds, by_product })
     }
+
+    /// What the row brings to the gradient of its sink: of equal scores something rational, of a
+    /// sink without weight nothing.
+    pub(crate) fn rational_sink(&self, group: &Group<'_>) -> Option<Rational> {
+        match self.sink {
+            None => Some(Rational::new()),
+            Some(_) => self.rational_ds(group, &Integer::new()),
+        }
+    }
+
+    fn rational_probability(&self) -> Option<Rational> {
+        Some(Rational::from((1, self.uniform.as_ref()?.terms)))
+    }
+
+    /// `dS` of a term with this `y`.
+    fn rational_ds(&self, group: &Group<'_>, kept: &Integer) -> Option<Rational> {
+        let probability = self.rational_probability()?;
+        let mean = Rational::from(&self.uniform.as_ref()?.sum) * &probability;
+        let x = Rational::from(kept - &self.reference);
+        let centred =
+            ((x - mean) << group.kept_exponent()) + Rational::from_f64(self.lse_gradient)?;
+        Some(centred * probability)
+    }
+}
+
+impl Pair {
+    /// `dS_i` and `p_i`, each times the slope of the softcap.
+    pub(crate) fn into_query_terms(self, precision: u32) -> (Enclosure, Enclosure) {
+        match &self.slope {
+            None => (self.ds, self.probability),
+            Some(slope) => {
+                (slope.mul(&self.ds, precision), slope.mul(&self.probability, precision))
+            }
+        }
+    }
+
+    /// `dS_i` times the slope of the softcap, and `z_i p_i`.
+    pub(crate) fn into_key_terms(self, precision: u32) -> (Enclosure, Enclosure) {
+        let by_product = match &self.slope {
+            None => self.ds,
+            Some(slope) => slope.mul(&self.ds, precision),
+        };
+        (by_product, scaled(self.probability, self.kept.dropout, precision))
+    }
+
+    /// `dS_i`, times the slope of the softcap where that is taken `within` it.
+    pub(crate) fn into_addend_term(self, within: bool, precision: u32) -> Enclosure {
+        match &self.slope {
+            Some(slope) if within => slope.mul(&self.ds, precision),
+            _ => self.ds,
+        }
+    }
+}
+
+fn scaled(x: Enclosure, factor: f64, precision: u32) -> Enclosure {
+    if factor == 1.0 {
+        return x;
+    }
+    x.mul(&Enclosure::point(Float::with_val(f64::MANTISSA_DIGITS, factor)), precision)
 }

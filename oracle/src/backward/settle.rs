@@ -76,13 +76,18 @@ fn round(enclosure: Enclosure, format: Format) -> Exact {
 /// own enclosure, which decides. Any other number is apart from all midpoints.
 fn round_rational(value: &Rational, mut precision: u32, format: Format) -> Exact {
     loop {
-        let end = |round| Float::with_val_round(precision, value, round).0;
-        let exact = round(Enclosure::new(end(Round::Down), end(Round::Up)), format);
+        let exact = round(enclose_rational(value, precision), format);
         if exact.rounded.is_some() {
             return exact;
         }
         precision *= 2;
     }
+}
+
+/// A rational number, with endpoints of so many bits.
+pub(crate) fn enclose_rational(x: &Rational, precision: u32) -> Enclosure {
+    let end = |round| Float::with_val_round(precision, x, round).0;
+    Enclosure::new(end(Round::Down), end(Round::Up))
 }
 
 #[cfg(test)]

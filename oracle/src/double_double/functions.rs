@@ -1,4 +1,4 @@
-//! Exponential, logarithm and inverse square root of balls.
+//! Exponential, logarithm, hyperbolic tangent and inverse square root of balls.
 
 use std::sync::LazyLock;
 
@@ -32,6 +32,15 @@ pub(super) const VANISHING_WEIGHT: f64 = power_of_two(-865);
 
 /// Largest radius of an exponent for which `e^r - 1 <= 2 r` is used; it holds up to `r = 1`.
 const EXPONENT_RADIUS: f64 = 1.0;
+
+/// From this `|y|` on, `tanh y` is 1 in magnitude to within [`SATURATED_RADIUS`].
+const SATURATED: f64 = VANISHING_GAP / 2.0;
+
+/// Above `2 e^-600`, twice which bounds `1 - tanh 300`.
+const SATURATED_RADIUS: f64 = 2.0 * VANISHING_WEIGHT;
+
+/// Up to this `|y|`, `tanh y` is `y` to within `|y|^3`, less than `2^-105 |y|`.
+const NEARLY_LINEAR: f64 = power_of_two(-53);
 
 /// `1 / n!` for `n` from 0 to [`DEGREE`].
 static INVERSE_FACTORIALS: LazyLock<[Ball; DEGREE + 1]> = LazyLock::new(|| {
@@ -93,6 +102,23 @@ pub(super) fn ln(x: Ball) -> Option<Ball> {
     Some((guess + (t - (t * t).scaled(0.5))).widened(cube))
 }
 
+/// The hyperbolic tangent, `(e^2y - 1) / (e^2y + 1)`; `None` where the ball is too wide.
+///
+/// `y - |y|^3 / 3 <= tanh y <= y` for small `y >= 0`, and `1 - 2 e^-2y < tanh y < 1` for all `y >= 0`.
+pub(super) fn tanh(y: Ball) -> Option<Ball> {
+    let size = y.magnitude_hi();
+    if size <= NEARLY_LINEAR {
+        let cube = ((size * size).next_up() * size).next_up();
+        return Some(y.widened(cube));
+    }
+    if y.magnitude_lo() >= SATURATED {
+        return Some(Ball::exact(y.value.hi.signum()).widened(SATURATED_RADIUS));
+    }
+    let power = exp(y.scaled(2.0))?;
+    let one = Ball::exact(1.0);
+    Some((power - one) / (power + one))
+}
+
 /// `1 / sqrt(n)` for a positive integer `n` below `2^53`.
 ///
 /// With any `y` near it, `1 / sqrt(n) = y / sqrt(1 - t)` for `t = 1 - n y^2`, and
@@ -111,6 +137,7 @@ mod tests {
     use crate::enclosure::Enclosure;
     use proptest::prelude::*;
     use rug::Float;
+    use rug::float::Round;
 
     /// Bits of the reference values.
     const PRECISION: u32 = 1200;
@@ -150,6 +177,16 @@ mod tests {
         }
 
         #[test]
+        fn hyperbolic_tangents_are_contained_and_close(y in -400.0..400.0_f64, shift in 0..300_i32) {
+            let y = y * f64::from(-shift).exp2();
+            let ball = tanh(Ball::exact(y)).unwrap();
+            let tanh = |round| Float::with_val_round(PRECISION, Float::with_val(53, y).tanh_ref(), round).0;
+            let exact = Enclosure::new(tanh(Round::Down), tanh(Round::Up));
+            prop_assert!(ball.enclosure().contains(&exact));
+            prop_assert!(ball.radius <= power_of_two(-80));
+        }
+
+        #[test]
         fn inverse_square_roots_are_contained_and_close(n in 1_u32..1 << 20) {
             let ball = inverse_sqrt(f64::from(n));
             let reference = point(1.0).div(&point(f64::from(n)).sqrt(PRECISION), PRECISION);
@@ -163,6 +200,24 @@ mod tests {
         let weight = point(-VANISHING_GAP).exp(PRECISION);
         assert!(*weight.hi() < VANISHING_WEIGHT);
         assert!(exp(Ball::exact(-VANISHING_GAP - 1.0).widened(0.5)).is_some());
+    }
+
+    #[test]
+    fn a_tangent_of_a_wide_ball_is_contained_or_declined() {
+        for (y, radius) in [(0.0, 0.25), (2.0, 0.25), (-3.0, 0.25), (500.0, 100.0), (-1e300, 1e299)]
+        {
+            let ball = tanh(Ball::exact(y).widened(radius)).expect("a tangent");
+            for end in [y - radius, y, y + radius] {
+                let value = Float::with_val(PRECISION, Float::with_val(53, end).tanh_ref());
+                assert_contains(ball, &value);
+            }
+        }
+        assert!(tanh(Ball::exact(1.0).widened(2.0)).is_none());
+    }
+
+    fn assert_contains(ball: Ball, value: &Float) {
+        let enclosure = ball.enclosure();
+        assert!(enclosure.lo() <= value && value <= enclosure.hi(), "{ball:?} misses {value}");
     }
 
     #[test]

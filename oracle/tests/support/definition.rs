@@ -4,8 +4,10 @@
 use flashproof_oracle::enclosure::Enclosure;
 use flashproof_spec::arithmetic::{Arithmetic, Mpfr};
 use flashproof_spec::attention::dense_row;
+use flashproof_spec::mask::Site;
 use flashproof_spec::online::Key;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Addends, Softcap, SoftcapOrder};
 use flashproof_spec::tensor::Inputs;
 use rug::{Float, Rational};
 
@@ -23,35 +25,75 @@ const CERTAIN: u32 = 1200;
 pub struct Definition {
     pub output: Vec<Float>,
     pub lse: Float,
+    /// The score of each visible key.
     pub scores: Vec<Float>,
+    /// The score of the sink.
+    pub sink: Option<Float>,
 }
 
-/// Evaluates the definition on the keys that the only query of the case sees.
+/// Evaluates the definition on the keys that the only query of the case sees. A sink is one more key, whose
+/// value is zero; dropout multiplies values, as it multiplies weights.
 pub fn evaluate(case: &Case) -> Definition {
     let Case { problem, inputs } = case;
     let arithmetic = Mpfr::new(PRECISION).expect("a precision that MPFR has");
-    let scores: Vec<Float> = problem
-        .visible_keys(0, 0, 0)
-        .iter()
-        .map(|&key| score(arithmetic, problem, inputs, key))
-        .collect();
+    let visible = inputs.visible_keys(problem, 0, 0, 0);
+    let scores: Vec<Float> = visible.iter().map(|&key| score(arithmetic, case, key)).collect();
     let value = inputs.value.view4();
-    let keys: Vec<_> = scores
+    let mut keys: Vec<_> = visible
         .iter()
-        .enumerate()
-        .map(|(key, score)| Key {
+        .zip(&scores)
+        .map(|(&key, score)| Key {
             score: Some(score.clone()),
             value: (0..problem.value_dim)
-                .map(|column| arithmetic.number(value[[0, 0, key, column]]))
+                .map(|column| {
+                    let factor = arithmetic.number(problem.dropout_at(site(key)));
+                    arithmetic.mul(&factor, &arithmetic.number(value[[0, 0, key, column]]))
+                })
                 .collect(),
         })
         .collect();
+    let sink = inputs.sink_at(problem, 0).map(|logit| arithmetic.number(logit));
+    keys.extend(sink.iter().map(|logit| Key {
+        score: Some(logit.clone()),
+        value: vec![arithmetic.number(0.0); problem.value_dim],
+    }));
     let row = dense_row(&arithmetic, &keys).expect("a visible key");
-    Definition { output: row.output, lse: row.lse, scores }
+    Definition { output: row.output, lse: row.lse, scores, sink }
+}
+
+/// Where the only query meets a key.
+fn site(key: usize) -> Site {
+    Site { batch: 0, head: 0, query: 0, key }
+}
+
+/// The scaled dot product of the only query with a key.
+pub fn scaled_product(case: &Case, key: usize) -> Float {
+    let arithmetic = Mpfr::new(PRECISION).expect("a precision that MPFR has");
+    scaled_dot(arithmetic, &case.problem, &case.inputs, key)
 }
 
 /// The score of a key, from a dot product in rational numbers.
-fn score(arithmetic: Mpfr, problem: &Problem, inputs: &Inputs, key: usize) -> Float {
+fn score(arithmetic: Mpfr, case: &Case, key: usize) -> Float {
+    let Case { problem, inputs } = case;
+    let product = scaled_dot(arithmetic, problem, inputs, key);
+    let Addends { bias, alibi } = inputs.addends_at(problem, site(key));
+    let addend = arithmetic.add(&arithmetic.number(bias), &arithmetic.number(alibi));
+    let capped = |score: Float, cap: f64| {
+        let cap = arithmetic.number(cap);
+        arithmetic.mul(&cap, &arithmetic.div(&score, &cap).tanh())
+    };
+    match problem.softcap {
+        None => arithmetic.add(&product, &addend),
+        Some(Softcap { cap, order: SoftcapOrder::BeforeBias }) => {
+            arithmetic.add(&capped(product, cap), &addend)
+        }
+        Some(Softcap { cap, order: SoftcapOrder::AfterBias }) => {
+            capped(arithmetic.add(&product, &addend), cap)
+        }
+    }
+}
+
+fn scaled_dot(arithmetic: Mpfr, problem: &Problem, inputs: &Inputs, key: usize) -> Float {
     let (query, keys) = (inputs.query.view4(), inputs.key.view4());
     let rational = |x: f64| Rational::from_f64(x).expect("a finite entry");
     let dot: Rational = (0..problem.head_dim)

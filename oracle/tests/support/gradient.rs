@@ -1,10 +1,12 @@
 //! Problems with inputs and upstream gradients: given, random from a seed, and drawn by proptest.
 #![allow(dead_code)] // each test program uses a part of it
 
-use flashproof_oracle::backward::{Backward, KeyIndex, Options};
+use flashproof_oracle::backward::{Backward, BiasRowIndex, KeyIndex, Options};
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::{Mask, Rule};
+use flashproof_spec::mask::{Alignment, Mask, Rule, Window};
+use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap, SoftcapOrder};
 use flashproof_spec::tensor::{Cotangents, Inputs, Outputs, Tensor};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
@@ -69,6 +71,26 @@ pub fn all_keys(problem: &Problem) -> Vec<KeyIndex> {
         }
     }
     keys
+}
+
+/// Every row of the bias of a problem; none where there is no bias.
+pub fn all_bias_rows(problem: &Problem) -> Vec<BiasRowIndex> {
+    let Some(Bias { shape: [batch, heads, queries, _], .. }) = problem.bias else { return vec![] };
+    let mut rows = Vec::new();
+    for batch in 0..batch {
+        for head in 0..heads {
+            rows.extend((0..queries).map(|query| BiasRowIndex { batch, head, query }));
+        }
+    }
+    rows
+}
+
+/// Every query head that has a logit of a sink.
+pub fn all_sinks(problem: &Problem) -> Vec<usize> {
+    match problem.sink {
+        Some(Sink::Logits(_)) => (0..problem.query_heads).collect(),
+        None | Some(Sink::Zero) => vec![],
+    }
 }
 
 /// The kinds of entries that cases are drawn from.
@@ -150,15 +172,12 @@ fn problem() -> impl Strategy<Value = Problem> {
         )| {
             mask(batch, key_len).prop_map(move |mask| Problem {
                 batch,
-                query_heads,
                 key_heads,
                 query_len,
-                key_len,
-                head_dim,
                 value_dim,
-                format,
                 scale,
                 mask,
+                ..Problem::new(format, query_heads, key_len, head_dim)
             })
         },
     )
@@ -181,10 +200,123 @@ pub fn gradient_case() -> impl Strategy<Value = GradientCase> {
             );
             tensors.prop_map(move |(query, key, value, output, lse)| GradientCase {
                 problem: problem.clone(),
-                inputs: Inputs { query, key, value },
+                inputs: Inputs { query, key, value, bias: None, sink: None },
                 cotangents: Cotangents { output, lse },
                 lse_format,
             })
         },
     )
+}
+
+/// A shape that broadcasts to `full`.
+fn broadcast(full: [usize; 4]) -> impl Strategy<Value = [usize; 4]> {
+    prop::array::uniform4(any::<bool>())
+        .prop_map(move |kept| std::array::from_fn(|axis| if kept[axis] { full[axis] } else { 1 }))
+}
+
+fn pattern(full: [usize; 4]) -> impl Strategy<Value = Pattern> {
+    broadcast(full).prop_flat_map(|shape| {
+        let count: usize = shape.iter().product();
+        prop::collection::vec(prop::bool::weighted(0.7), count)
+            .prop_map(move |bits| Pattern::new(shape, bits).expect("as many as the shape has"))
+    })
+}
+
+fn softcap() -> impl Strategy<Value = Softcap> {
+    let order = prop_oneof![Just(SoftcapOrder::BeforeBias), Just(SoftcapOrder::AfterBias)];
+    let cap = prop_oneof![3 => 0.1..20.0_f64, 1 => Just(1.0), 1 => Just(30.0)];
+    (cap, order).prop_map(|(cap, order)| Softcap { cap, order })
+}
+
+fn alibi(heads: usize) -> impl Strategy<Value = Alibi> {
+    let slope = (-2.0..2.0_f64).prop_map(|slope| Format::F32.round(slope));
+    let slopes = prop_oneof![
+        Just(Slopes::Standard),
+        prop::collection::vec(slope, heads).prop_map(Slopes::Given),
+    ];
+    let alignment = prop_oneof![Just(Alignment::TopLeft), Just(Alignment::BottomRight)];
+    (slopes, alignment).prop_map(|(slopes, alignment)| Alibi { slopes, alignment })
+}
+
+fn dropout(full: [usize; 4]) -> impl Strategy<Value = Dropout> {
+    let scale = prop_oneof![Just(1.0), Just(2.0), Just(8.0)];
+    (scale, pattern(full)).prop_map(|(scale, keep)| Dropout { scale, keep })
+}
+
+fn more_rules(full: [usize; 4]) -> impl Strategy<Value = Vec<Rule>> {
+    let window =
+        (prop::option::of(0..=full[3]), prop::option::of(0..=full[3])).prop_map(|(left, right)| {
+            Rule::Window(Window { left, right, alignment: Alignment::BottomRight })
+        });
+    let lengths = prop::collection::vec(0..=full[2], full[0]).prop_map(Rule::QueryLengths);
+    let rule = prop_oneof![3 => pattern(full).prop_map(Rule::Boolean), 1 => window, 1 => lengths];
+    prop::option::of(rule).prop_map(|rule| rule.into_iter().collect())
+}
+
+/// Formats of biases and sinks.
+fn addend_format() -> impl Strategy<Value = Format> {
+    prop::sample::select(vec![Format::F64, Format::F32, Format::F16, Format::Bf16])
+}
+
+/// A bias with moderate, many equal, hiding and lowest entries.
+fn bias(format: Format, shape: [usize; 4]) -> impl Strategy<Value = Tensor> {
+    let entry = prop_oneof![
+        6 => -4.0..4.0_f64,
+        3 => (-2_i8..=2).prop_map(f64::from),
+        2 => Just(f64::NEG_INFINITY),
+        1 => Just(-format.max_finite()),
+    ];
+    let count = shape.iter().product::<usize>();
+    prop::collection::vec(entry.prop_map(move |x| format.round(x)), count)
+        .prop_map(move |values| tensor(format, &shape, values))
+}
+
+fn sink(format: Format, heads: usize) -> impl Strategy<Value = Tensor> {
+    let entry = prop_oneof![
+        4 => -4.0..4.0_f64,
+        2 => (-2_i8..=2).prop_map(f64::from),
+        1 => Just(50.0),
+        1 => Just(-50.0),
+    ];
+    prop::collection::vec(entry.prop_map(move |x| format.round(x)), heads)
+        .prop_map(move |values| tensor(format, &[heads], values))
+}
+
+/// A [`gradient_case`] with any score and weight modifications, and any mask, of each head its own.
+pub fn modified_case() -> impl Strategy<Value = GradientCase> {
+    gradient_case().prop_flat_map(|case| {
+        let full = case.problem.score_shape();
+        let heads = case.problem.query_heads;
+        let bias =
+            (broadcast(full), addend_format()).prop_flat_map(|(shape, format)| bias(format, shape));
+        let sink = prop_oneof![
+            1 => Just(None),
+            3 => addend_format().prop_flat_map(move |format| sink(format, heads)).prop_map(Some),
+        ];
+        let modifications = (
+            prop::option::of(softcap()),
+            prop::option::of(bias),
+            prop::option::of(alibi(heads)),
+            prop::option::of(sink),
+            prop::option::of(dropout(full)),
+            more_rules(full),
+        );
+        modifications.prop_map(move |(softcap, bias, alibi, sink, dropout, rules)| {
+            let mut case = case.clone();
+            let problem = &mut case.problem;
+            problem.mask.rules.extend(rules);
+            problem.softcap = softcap;
+            problem.bias = bias
+                .as_ref()
+                .map(|bias| Bias { shape: bias.view4().dim().into(), format: bias.format() });
+            problem.alibi = alibi;
+            problem.sink = sink.as_ref().map(|sink| match sink {
+                None => Sink::Zero,
+                Some(sink) => Sink::Logits(sink.format()),
+            });
+            problem.dropout = dropout;
+            (case.inputs.bias, case.inputs.sink) = (bias, sink.flatten());
+            case
+        })
+    })
 }

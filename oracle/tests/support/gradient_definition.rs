@@ -4,7 +4,10 @@
 
 use flashproof_oracle::backward::KeyIndex;
 use flashproof_oracle::row::RowIndex;
+use flashproof_spec::mask::Site;
+use flashproof_spec::pattern::broadcast_place;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Addends, Softcap, SoftcapOrder};
 use rug::{Float, Rational};
 
 use crate::gradient::GradientCase;
@@ -19,15 +22,34 @@ pub struct DefinedRow {
     pub index: RowIndex,
     /// The keys that it sees. The vectors below run over these.
     pub visible: Vec<usize>,
+    /// `scale <q, k_i>`.
+    pub product: Vec<Float>,
+    /// Bias and ALiBi term.
+    pub addends: Vec<Addends>,
     pub score: Vec<Float>,
+    /// The score's derivative by the product.
+    pub slope: Vec<Float>,
     pub probability: Vec<Float>,
+    /// What dropout multiplies the weight by, `z_i`.
+    pub dropout: Vec<f64>,
+    /// `<dO, v_i>`, before dropout.
     pub dp: Vec<Float>,
-    /// `dP_i - D + g`.
+    /// `z_i dP_i - D + g`.
     pub centred: Vec<Float>,
     pub ds: Vec<Float>,
     pub lse: Float,
     /// `D`.
     pub delta: Float,
+    pub sink: Option<DefinedSink>,
+}
+
+/// The sink of a row.
+#[derive(Debug)]
+pub struct DefinedSink {
+    pub logit: f64,
+    pub probability: Float,
+    /// `g - D`.
+    pub centred: Float,
 }
 
 /// The gradients of a problem, evaluated entry by entry.
@@ -71,15 +93,18 @@ impl<'c> Definition<'c> {
     pub fn query_gradient(&self, index: RowIndex, column: usize) -> Float {
         let Some(row) = self.row(index) else { return number(0.0) };
         self.scaled(
-            row.ds.iter().zip(&row.visible).map(|(ds, &key)| (ds, self.key(row, key, column))),
+            (0..row.visible.len())
+                .map(|at| (row.by_product(at), self.key(row, row.visible[at], column))),
         )
     }
 
-    /// `sum_i p_i k_ij`.
+    /// `sum_i p_i c_i k_ij`, with `c_i` the slope of the softcap.
     pub fn mean_key(&self, index: RowIndex, column: usize) -> Float {
         let Some(row) = self.row(index) else { return number(0.0) };
-        let pairs = row.probability.iter().zip(&row.visible);
-        sum(pairs.map(|(p, &key)| p.clone() * self.key(row, key, column)))
+        sum((0..row.visible.len()).map(|at| {
+            let weight = row.probability[at].clone() * &row.slope[at];
+            weight * self.key(row, row.visible[at], column)
+        }))
     }
 
     /// `dK_ij = scale * sum_r dS_ri q_rj`.
@@ -87,17 +112,54 @@ impl<'c> Definition<'c> {
         let query = self.case.inputs.query.view4();
         self.scaled(self.seen_by(index).map(|(row, at)| {
             let RowIndex { batch, head, query: position } = row.index;
-            (&row.ds[at], query[[batch, head, position, column]])
+            (row.by_product(at), query[[batch, head, position, column]])
         }))
     }
 
-    /// `dV_ij = sum_r p_ri dO_rj`.
+    /// `dV_ij = sum_r p_ri z_ri dO_rj`.
     pub fn value_gradient(&self, index: KeyIndex, column: usize) -> Float {
         let cotangent = self.case.cotangents.output.view4();
         sum(self.seen_by(index).map(|(row, at)| {
             let RowIndex { batch, head, query } = row.index;
-            row.probability[at].clone() * cotangent[[batch, head, query, column]]
+            let kept = row.probability[at].clone() * row.dropout[at];
+            kept * cotangent[[batch, head, query, column]]
         }))
+    }
+
+    /// The gradient of the entry of the bias at this place of its own shape: the sum over all sites that
+    /// it stands for.
+    pub fn bias_gradient(&self, place: [usize; 4]) -> Float {
+        let shape = self.case.problem.bias.expect("a bias").shape;
+        sum(self.rows.iter().flat_map(|row| {
+            let RowIndex { batch, head, query } = row.index;
+            let here = move |&at: &usize| {
+                broadcast_place(shape, [batch, head, query, row.visible[at]]) == place
+            };
+            (0..row.visible.len()).filter(here).map(|at| self.by_addend(row, at))
+        }))
+    }
+
+    /// The gradient of the logit of a head's sink: `sum p (g - D)` over batch and queries.
+    pub fn sink_gradient(&self, head: usize) -> Float {
+        let Problem { mask, query_len, .. } = &self.case.problem;
+        let in_use = |index: &RowIndex| index.query < mask.used_queries(index.batch, *query_len);
+        let rows = all_rows(&self.case.problem).into_iter();
+        let rows = rows.filter(|index| index.head == head && in_use(index));
+        sum(rows.map(|index| match self.row(index) {
+            None => number(lse_gradient(self.case, index)),
+            Some(row) => {
+                let sink = row.sink.as_ref().expect("a sink");
+                sink.probability.clone() * &sink.centred
+            }
+        }))
+    }
+
+    /// `dS_i`, or its part that a softcap around the bias lets through.
+    fn by_addend(&self, row: &DefinedRow, at: usize) -> Float {
+        match self.case.problem.softcap {
+            Some(Softcap { order: SoftcapOrder::AfterBias, .. }) => row.by_product(at),
+            _ => row.ds[at].clone(),
+        }
     }
 
     /// The rows that see a key, with its place among their visible keys.
@@ -116,9 +178,22 @@ impl<'c> Definition<'c> {
         self.case.inputs.key.view4()[[row.index.batch, key_head, key, column]]
     }
 
-    fn scaled<'d>(&self, terms: impl Iterator<Item = (&'d Float, f64)>) -> Float {
-        sum(terms.map(|(ds, entry)| ds.clone() * entry)) * &self.scale
+    fn scaled(&self, terms: impl Iterator<Item = (Float, f64)>) -> Float {
+        sum(terms.map(|(dx, entry)| dx * entry)) * &self.scale
     }
+}
+
+impl DefinedRow {
+    /// `dS_i c_i`, with `c_i` the slope of the softcap.
+    pub fn by_product(&self, at: usize) -> Float {
+        self.ds[at].clone() * &self.slope[at]
+    }
+}
+
+/// The upstream gradient of a row's LSE.
+pub fn lse_gradient(case: &GradientCase, index: RowIndex) -> f64 {
+    let RowIndex { batch, head, query } = index;
+    case.cotangents.lse.as_ref().map_or(0.0, |lse| lse.view3()[[batch, head, query]])
 }
 
 fn scale(problem: &Problem) -> Float {
@@ -131,7 +206,7 @@ fn scale(problem: &Problem) -> Float {
 fn row(case: &GradientCase, scale: &Float, index: RowIndex) -> Option<DefinedRow> {
     let GradientCase { problem, inputs, cotangents, .. } = case;
     let RowIndex { batch, head, query } = index;
-    let visible = problem.visible_keys(batch, head, query);
+    let visible = inputs.visible_keys(problem, batch, head, query);
     if visible.is_empty() {
         return None;
     }
@@ -144,20 +219,63 @@ fn row(case: &GradientCase, scale: &Float, index: RowIndex) -> Option<DefinedRow
     };
     let q = lane(&queries, head, query);
     let d_o = lane(&upstream, head, query);
-    let g = cotangents.lse.as_ref().map_or(0.0, |lse| lse.view3()[[batch, head, query]]);
+    let g = lse_gradient(case, index);
     let of_keys = |tensor, row: &[f64]| -> Vec<Float> {
         visible.iter().map(|&key| dot(row.iter(), lane(tensor, key_head, key).iter())).collect()
     };
-    let score: Vec<Float> = of_keys(&keys, &q).into_iter().map(|dot| dot * scale).collect();
+    let site = |key: usize| Site { batch, head, query, key };
+    let product: Vec<Float> = of_keys(&keys, &q).into_iter().map(|dot| dot * scale).collect();
+    let addends: Vec<Addends> =
+        visible.iter().map(|&key| inputs.addends_at(problem, site(key))).collect();
+    let capped = product.iter().zip(&addends).map(|(x, addends)| score(problem, x, *addends));
+    let (score, slope): (Vec<Float>, Vec<Float>) = capped.unzip();
     let dp = of_keys(&values, &d_o);
+    let dropout: Vec<f64> = visible.iter().map(|&key| problem.dropout_at(site(key))).collect();
+    let kept: Vec<Float> = dp.iter().zip(&dropout).map(|(dp, z)| dp.clone() * z).collect();
     // MPFR's exponents have room for any score here, and its precision for any sum.
-    let largest = score.iter().fold(score[0].clone(), Float::max);
-    let weight: Vec<Float> = score.iter().map(|s| (s.clone() - &largest).exp()).collect();
-    let normalizer = sum(weight.iter().cloned());
-    let probability: Vec<Float> = weight.into_iter().map(|w| w / &normalizer).collect();
-    let delta = sum(probability.iter().zip(&dp).map(|(p, dp)| p.clone() * dp));
-    let centred: Vec<Float> = dp.iter().map(|dp| dp.clone() - &delta + number(g)).collect();
+    let logit = inputs.sink_at(problem, head);
+    let scores = score.iter().cloned().chain(logit.map(number));
+    let largest = scores.clone().reduce(|x, y| x.max(&y)).expect("a visible key");
+    let normalizer = sum(scores.map(|s| (s - &largest).exp()));
+    let weigh = |s: &Float| (s.clone() - &largest).exp() / &normalizer;
+    let probability: Vec<Float> = score.iter().map(weigh).collect();
+    let delta = sum(probability.iter().zip(&kept).map(|(p, dp)| p.clone() * dp));
+    let centred: Vec<Float> = kept.iter().map(|dp| dp.clone() - &delta + number(g)).collect();
     let ds = probability.iter().zip(&centred).map(|(p, t)| p.clone() * t).collect();
+    let sink = logit.map(|logit| DefinedSink {
+        logit,
+        probability: weigh(&number(logit)),
+        centred: number(g) - &delta,
+    });
     let lse = normalizer.ln() + largest;
-    Some(DefinedRow { index, visible, score, probability, dp, centred, ds, lse, delta })
+    Some(DefinedRow {
+        index,
+        visible,
+        product,
+        addends,
+        score,
+        slope,
+        probability,
+        dropout,
+        dp,
+        centred,
+        ds,
+        lse,
+        delta,
+        sink,
+    })
+}
+
+/// A score and its derivative by the product.
+fn score(problem: &Problem, product: &Float, Addends { bias, alibi }: Addends) -> (Float, Float) {
+    let addend = number(bias) + alibi;
+    let Some(Softcap { cap, order }) = problem.softcap else {
+        return (addend + product, number(1.0));
+    };
+    let inside = order == SoftcapOrder::AfterBias;
+    let argument = if inside { addend.clone() + product } else { product.clone() } / cap;
+    let capped = argument.clone().tanh() * cap;
+    // 1 - tanh^2 = 1 / cosh^2, of which no digits cancel.
+    let slope = argument.sech().square();
+    (if inside { capped } else { capped + addend }, slope)
 }

@@ -38,11 +38,11 @@ pub fn one_query(format: Format, query: &[f64], keys: &[Vec<f64>], values: &[Vec
         value_dim: values[0].len(),
         ..Problem::new(format, 1, keys.len(), 1)
     };
-    let inputs = Inputs {
-        query: tensor(format, &problem.query_shape(), query.to_vec()),
-        key: tensor(format, &problem.key_shape(), keys.concat()),
-        value: tensor(format, &problem.value_shape(), values.concat()),
-    };
+    let inputs = Inputs::new(
+        tensor(format, &problem.query_shape(), query.to_vec()),
+        tensor(format, &problem.key_shape(), keys.concat()),
+        tensor(format, &problem.value_shape(), values.concat()),
+    );
     Case { problem, inputs }
 }
 
@@ -54,11 +54,10 @@ pub fn normal_inputs(problem: &Problem, seed: u64) -> Inputs {
         let values = (0..count).map(|_| StandardNormal.sample(&mut rng)).collect();
         tensor(problem.format, &shape, values)
     };
-    Inputs {
-        query: normal(problem.query_shape()),
-        key: normal(problem.key_shape()),
-        value: normal(problem.value_shape()),
-    }
+    let query = normal(problem.query_shape());
+    let key = normal(problem.key_shape());
+    let value = normal(problem.value_shape());
+    Inputs::new(query, key, value)
 }
 
 /// Every row of a problem.
@@ -87,7 +86,8 @@ pub enum Entries {
     Subnormal,
 }
 
-fn entries() -> impl Strategy<Value = Entries> {
+/// Any kind of entries.
+pub fn entries() -> impl Strategy<Value = Entries> {
     prop_oneof![
         4 => Just(Entries::Moderate),
         2 => Just(Entries::Small),
@@ -97,7 +97,8 @@ fn entries() -> impl Strategy<Value = Entries> {
     ]
 }
 
-fn entry(format: Format, entries: Entries) -> BoxedStrategy<f64> {
+/// An entry of this kind.
+pub fn entry(format: Format, entries: Entries) -> BoxedStrategy<f64> {
     let least = format.min_exponent() - format.precision() as i32;
     let most = format.max_finite().log2() as i32 - 1;
     let scaled = (-2.0..2.0_f64, least..=most).prop_map(|(x, e)| x * f64::from(e).exp2());
@@ -159,7 +160,7 @@ pub fn case() -> impl Strategy<Value = Case> {
         let value = drawn(problem.value_shape(), values);
         (query, key, value).prop_map(move |(query, key, value)| Case {
             problem: problem.clone(),
-            inputs: Inputs { query, key, value },
+            inputs: Inputs::new(query, key, value),
         })
     })
 }

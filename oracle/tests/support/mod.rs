@@ -3,6 +3,7 @@
 
 pub mod definition;
 pub mod inputs;
+pub mod modified;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};

@@ -8,7 +8,7 @@
 //!
 //! A [`Kernel`] has two passes. [`Kernel::forward`] gives output and LSE. [`Kernel::backward`] takes
 //! both back, with the gradients of a loss with respect to them, and gives the gradients of query,
-//! key and value.
+//! key and value, and of bias and sinks where the problem has them.
 //!
 //! ```
 //! use flashproof_kernels::builtin;
@@ -21,8 +21,7 @@
 //! let tensor = |values: [f64; 2]| {
 //!     Tensor::rounded_from(Format::Bf16, &[1, 1, 2, 1], values.to_vec())
 //! };
-//! let inputs =
-//!     Inputs { query: tensor([0.0, 0.0])?, key: tensor([5.0, 7.0])?, value: tensor([1.0, 3.0])? };
+//! let inputs = Inputs::new(tensor([0.0, 0.0])?, tensor([5.0, 7.0])?, tensor([1.0, 3.0])?);
 //! let kernel = builtin("tiled:1x2")?;
 //! let outputs = kernel.forward(&problem, &inputs)?;
 //! assert!(outputs.output.values().iter().all(|&entry| entry == 2.0));
@@ -35,11 +34,14 @@
 //! ```
 
 pub mod cpu;
+mod merge;
 mod registry;
+mod storage;
 
-pub use registry::{UnknownKernel, builtin, builtins};
+pub use registry::{MOST_SPLITS, UnknownKernel, builtin, builtins};
 
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::{StoredCotangents, StoredGradients, StoredInputs, StoredOutputs};
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
@@ -67,7 +69,8 @@ pub trait Kernel: Send + Sync {
     /// [the problem's](Inputs::check); check them first.
     fn forward(&self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Unsupported>;
 
-    /// Gradients of query, key and value, given those of output and LSE.
+    /// Gradients of query, key and value, and of bias and sinks where the problem has them, given
+    /// those of output and LSE.
     ///
     /// `outputs` are what [`Kernel::forward`] returned for the same problem and inputs. Both are
     /// used as stored: `D = rowsum(dO O)` from the output, `P = e^(S - L)` from the LSE. Nothing of
@@ -88,6 +91,56 @@ pub trait Kernel: Send + Sync {
         outputs: &Outputs,
         cotangents: &Cotangents,
     ) -> Result<Gradients, Unsupported>;
+
+    /// Merges finished results of disjoint sets of keys into one (`FAS:fwd.merge.partials`). Of the
+    /// problem, shapes and format are of interest.
+    ///
+    /// # Errors
+    /// [`Unsupported`] names the feature of the problem that this kernel lacks.
+    ///
+    /// # Panics
+    /// When a partial result's shapes or formats are not [the problem's](Outputs::check) and the
+    /// profile's, or it has no LSE; check them first.
+    fn merge(&self, problem: &Problem, partials: &[Outputs]) -> Result<Outputs, Unsupported> {
+        merge::merge(self.name(), problem, partials)
+    }
+
+    /// As [`Kernel::forward`], on tensors as the problem's [layout](flashproof_spec::layout) has them
+    /// stand in memory; other methods take dense tensors whatever the layout.
+    ///
+    /// Writes every element of the outputs that has a place, and nothing beside them
+    /// (`FAS:layout.ownership`).
+    ///
+    /// # Errors
+    /// As [`Kernel::forward`].
+    ///
+    /// # Panics
+    /// As [`Kernel::forward`], and when a buffer is not as long as the layout says.
+    fn forward_stored(
+        &self,
+        problem: &Problem,
+        inputs: &StoredInputs,
+    ) -> Result<StoredOutputs, Unsupported> {
+        storage::forward(self, problem, inputs)
+    }
+
+    /// As [`Kernel::backward`], on tensors as the problem's [layout](flashproof_spec::layout) has them
+    /// stand in memory.
+    ///
+    /// # Errors
+    /// As [`Kernel::backward`].
+    ///
+    /// # Panics
+    /// As [`Kernel::backward`], and when a buffer is not as long as the layout says.
+    fn backward_stored(
+        &self,
+        problem: &Problem,
+        inputs: &StoredInputs,
+        outputs: &StoredOutputs,
+        cotangents: &StoredCotangents,
+    ) -> Result<StoredGradients, Unsupported> {
+        storage::backward(self, problem, inputs, outputs, cotangents)
+    }
 }
 
 /// The kernel lacks a feature that the problem asks for.

@@ -3,34 +3,39 @@
 use std::num::NonZeroUsize;
 
 use crate::Kernel;
-use crate::cpu::{Naive, Tiled};
+use crate::cpu::{Naive, Split, Tiled};
 
-/// Every kernel, each once: a family of tilings by its default member.
+/// Every kernel, each once: a family of tilings or splits by its default member.
 #[must_use]
 pub fn builtins() -> Vec<Box<dyn Kernel>> {
-    vec![Box::new(Naive), Box::new(Tiled::default())]
+    vec![Box::new(Naive), Box::new(Tiled::default()), Box::new(Split::default())]
 }
 
-/// The kernel of a name: `naive`, `tiled`, or `tiled:QxK` for tiles of `Q` queries by `K` keys,
-/// such as `tiled:32x48`.
+/// The kernel of a name: `naive`, `tiled`, `tiled:QxK` for tiles of `Q` queries by `K` keys, such as
+/// `tiled:32x48`, `split`, or `split:N` for `N` splits of the keys.
 ///
 /// # Errors
 /// [`UnknownKernel`] names the part of the name that means nothing, and what was expected.
 pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
-    match name.strip_prefix("tiled:") {
-        Some(tile) => Ok(Box::new(tiled(name, tile)?)),
-        None => builtins()
-            .into_iter()
-            .find(|kernel| kernel.name() == name)
-            .ok_or_else(|| UnknownKernel::Name { name: name.to_owned() }),
+    if let Some(tile) = name.strip_prefix("tiled:") {
+        return Ok(Box::new(tiled(name, tile)?));
     }
+    if let Some(splits) = name.strip_prefix("split:") {
+        return Ok(Box::new(split(name, splits)?));
+    }
+    builtins()
+        .into_iter()
+        .find(|kernel| kernel.name() == name)
+        .ok_or_else(|| UnknownKernel::Name { name: name.to_owned() })
 }
 
 /// A name that is no kernel's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // each variant's message is its documentation
 pub enum UnknownKernel {
-    #[error("no kernel is called '{name}': expected naive, tiled or tiled:QUERIESxKEYS")]
+    #[error(
+        "no kernel is called '{name}': expected naive, tiled, tiled:QUERIESxKEYS, split or split:SPLITS"
+    )]
     Name { name: String },
     #[error("'{tile}' in '{name}' is no tile: expected QUERIESxKEYS, such as 32x48")]
     Tile { name: String, tile: String },
@@ -39,7 +44,15 @@ pub enum UnknownKernel {
         max = usize::MAX
     )]
     BlockSize { name: String, size: String },
+    #[error(
+        "'{splits}' in '{name}' is no number of splits: expected a whole number from 1 to {max}",
+        max = MOST_SPLITS
+    )]
+    Splits { name: String, splits: String },
 }
+
+/// As many splits as a kernel can be asked for: each is finished, empty or not.
+pub const MOST_SPLITS: usize = 1 << 16;
 
 fn tiled(name: &str, tile: &str) -> Result<Tiled, UnknownKernel> {
     let (queries, keys) = tile
@@ -48,11 +61,20 @@ fn tiled(name: &str, tile: &str) -> Result<Tiled, UnknownKernel> {
     Ok(Tiled::new(block_size(name, queries)?, block_size(name, keys)?))
 }
 
+fn split(name: &str, splits: &str) -> Result<Split, UnknownKernel> {
+    plain_number(splits)
+        .filter(|splits| splits.get() <= MOST_SPLITS)
+        .map(Split::new)
+        .ok_or_else(|| UnknownKernel::Splits { name: name.to_owned(), splits: splits.to_owned() })
+}
+
+fn block_size(name: &str, size: &str) -> Result<NonZeroUsize, UnknownKernel> {
+    plain_number(size)
+        .ok_or_else(|| UnknownKernel::BlockSize { name: name.to_owned(), size: size.to_owned() })
+}
+
 /// Accepts a number only as it would be printed: no sign, no leading zero. So one kernel has one
 /// name, and reports that name it can be compared as text.
-fn block_size(name: &str, size: &str) -> Result<NonZeroUsize, UnknownKernel> {
-    size.parse::<NonZeroUsize>()
-        .ok()
-        .filter(|parsed| parsed.to_string() == size)
-        .ok_or_else(|| UnknownKernel::BlockSize { name: name.to_owned(), size: size.to_owned() })
+fn plain_number(number: &str) -> Option<NonZeroUsize> {
+    number.parse::<NonZeroUsize>().ok().filter(|parsed| parsed.to_string() == number)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flashproof_kernels::{UnknownKernel, builtin, builtins};
+use flashproof_kernels::{MOST_SPLITS, UnknownKernel, builtin, builtins};
 use proptest::prelude::*;
 
 fn refusal(name: &str) -> UnknownKernel {
@@ -20,13 +20,13 @@ fn every_kernel_answers_to_its_name_alone() {
 
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
-    for name in ["", "Naive", "naive ", "tile", "tiled32x48", "tiled:"] {
+    for name in ["", "Naive", "naive ", "tile", "tiled32x48", "tiled:", "split4", "split:"] {
         let message = refusal(name).to_string();
         assert!(message.contains(&format!("'{name}'")), "{message}");
     }
     assert_eq!(
         refusal("flash9").to_string(),
-        "no kernel is called 'flash9': expected naive, tiled or tiled:QUERIESxKEYS"
+        "no kernel is called 'flash9': expected naive, tiled, tiled:QUERIESxKEYS, split or split:SPLITS"
     );
 }
 
@@ -61,7 +61,24 @@ fn sizes_that_are_no_block_sizes_are_refused() {
     }
 }
 
+#[test]
+fn numbers_that_are_no_splits_are_refused() {
+    for splits in ["", "0", "+4", "04", "-4", " 4", "4x4", "1.5", "65537", "99999999999999999999"] {
+        let (name, splits) = (format!("split:{splits}"), splits.to_owned());
+        let message = refusal(&name).to_string();
+        assert!(message.ends_with("expected a whole number from 1 to 65536"), "{message}");
+        assert_eq!(refusal(&name), UnknownKernel::Splits { name, splits });
+    }
+}
+
 proptest! {
+    #[test]
+    fn every_number_of_splits_is_a_kernel_of_that_name(splits in 1..=MOST_SPLITS) {
+        let name = format!("split:{splits}");
+        let kernel = builtin(&name).expect("a kernel");
+        prop_assert_eq!(kernel.name(), name);
+    }
+
     #[test]
     fn every_tile_of_positive_sizes_is_a_kernel_of_that_name(queries in 1_usize.., keys in 1_usize..) {
         let name = format!("tiled:{queries}x{keys}");
@@ -71,7 +88,7 @@ proptest! {
 
     #[test]
     fn any_text_is_a_kernel_of_that_name_or_an_error_that_quotes_it(
-        name in prop_oneof![any::<String>(), "tiled:[0-9x+ -]{0,40}", "(naive|tiled)[:x0-9]{0,8}"],
+        name in prop_oneof![any::<String>(), "tiled:[0-9x+ -]{0,40}", "(naive|tiled|split)[:x0-9]{0,8}"],
     ) {
         match builtin(&name) {
             Ok(kernel) => prop_assert_eq!(kernel.name(), name),

@@ -6,12 +6,16 @@ use std::ops::Range;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 use ndarray::{Array2, Array3, Array4, ArrayView1, ArrayView2, s};
+use num_traits::Zero as _;
 
+use super::bias_gradient::BiasGradient;
 use super::convert::{elements, tensor};
 use super::element::{Accumulator, Element};
 use super::head::{Head, Heads, query_heads};
 use super::number_type::{self, Computation};
+use super::position::InUse;
 use super::row::dot;
+use super::sink_gradient::SinkGradient;
 use crate::{Kernel, Unsupported};
 
 /// What the backward pass reads of one query head.
@@ -27,8 +31,8 @@ pub(super) struct Upstream<'a, E: Element> {
 }
 
 impl<E: Element> Upstream<'_, E> {
-    /// `dP = <dO, v>`: each product and each addition rounded to the accumulator.
-    pub(super) fn probability_gradient(&self, query: usize, key: usize) -> E::Accumulator {
+    /// `dP = <dO, v>`, before dropout: each product and each addition rounded to the accumulator.
+    pub(super) fn weight_gradient(&self, query: usize, key: usize) -> E::Accumulator {
         dot(self.output_gradient.row(query), self.head.value.row(key))
     }
 }
@@ -71,10 +75,14 @@ impl<A: Accumulator> GroupGradients<A> {
 /// How a kernel finds the gradients of one key head and of the query heads that read it.
 pub(super) trait Algorithm: Kernel {
     /// `group` is those query heads, in order and at least one; `dK` and `dV` are sums over all of
-    /// them.
+    /// them. What they bring to the gradient of the bias is added to `bias`.
     ///
     /// Clause: `FAS:bwd.head.group-sum`.
-    fn gradients<E: Element>(&self, group: &[Upstream<'_, E>]) -> GroupGradients<E::Accumulator>;
+    fn gradients<E: Element>(
+        &self,
+        group: &[Upstream<'_, E>],
+        bias: &mut BiasGradient<E::Accumulator>,
+    ) -> GroupGradients<E::Accumulator>;
 }
 
 /// Runs `algorithm` on every key head, in the number type of the problem's format.
@@ -114,15 +122,29 @@ impl<K: Algorithm> Computation for Backward<'_, K> {
         let problem = self.problem;
         let upstreams = Upstreams::<E>::new(&self, scale);
         let mut stored = Stored::<E>::zero(problem);
+        let mut bias = BiasGradient::zero(problem);
+        let mut sink = SinkGradient::zero(problem);
         for batch in 0..problem.batch {
             for key_head in 0..problem.key_heads {
                 let readers = query_heads(problem, key_head);
                 let group: Vec<_> =
                     readers.clone().map(|head| upstreams.upstream(batch, head)).collect();
-                stored.store(batch, key_head, readers, self.algorithm.gradients(&group));
+                let in_use = InUse::new(problem, batch).queries;
+                for (head, upstream) in readers.clone().zip(&group) {
+                    sink.add(head, in_use, upstream);
+                }
+                let gradients = self.algorithm.gradients(&group, &mut bias);
+                stored.store(batch, key_head, readers, gradients);
             }
         }
-        stored.finish()
+        let Stored { query, key, value } = stored;
+        Gradients {
+            query: tensor(&query),
+            key: tensor(&key),
+            value: tensor(&value),
+            bias: bias.finish(problem),
+            sink: sink.finish(problem),
+        }
     }
 }
 
@@ -154,19 +176,26 @@ impl<'a, E: Element> Upstreams<'a, E> {
 
     /// What belongs to one query head. `D` comes from the output as it was stored, and `g` is folded
     /// into it, one subtraction a row: `dP - (D - g)` for `dP - D + g`. A row without visible keys
-    /// has a `D` too, which no key asks for.
+    /// has a `D` of zero, whatever stands in its output and in the gradient of that.
     ///
     /// Clauses: `FAS:bwd.delta.rowsum`, `FAS:bwd.lse.gradient`.
     fn upstream(&self, batch: usize, query_head: usize) -> Upstream<'_, E> {
+        let head = self.heads.head(batch, query_head);
         let output = self.output.slice(s![batch, query_head, .., ..]);
         let output_gradient = self.output_gradient.slice(s![batch, query_head, .., ..]);
         let lse_gradient = self.lse_gradient.slice(s![batch, query_head, ..]);
-        let rowsum = |query| dot(output_gradient.row(query), output.row(query));
+        let rowsum = |query| {
+            if head.sees_any(query) {
+                dot(output_gradient.row(query), output.row(query))
+            } else {
+                E::Accumulator::zero()
+            }
+        };
         Upstream {
-            head: self.heads.head(batch, query_head),
             lse: self.lse.slice(s![batch, query_head, ..]),
             output_gradient,
             delta: lse_gradient.iter().enumerate().map(|(query, &g)| rowsum(query) - g).collect(),
+            head,
         }
     }
 }
@@ -202,10 +231,5 @@ impl<E: Element> Stored<E> {
         }
         self.key.slice_mut(s![batch, key_head, .., ..]).assign(&key.mapv(E::store));
         self.value.slice_mut(s![batch, key_head, .., ..]).assign(&value.mapv(E::store));
-    }
-
-    fn finish(self) -> Gradients {
-        let Self { query, key, value } = self;
-        Gradients { query: tensor(&query), key: tensor(&key), value: tensor(&value) }
     }
 }

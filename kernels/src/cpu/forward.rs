@@ -6,28 +6,11 @@ use ndarray::{Array1, Array3, Array4, s};
 use num_traits::Zero;
 
 use super::convert::tensor;
-use super::element::{Accumulator, Element};
+use super::element::Element;
 use super::head::{Head, Heads};
+use super::merge::Row;
 use super::number_type::{self, Computation};
 use crate::{Kernel, Unsupported};
-
-/// What one query row writes, before it is stored.
-pub(super) struct Row<A> {
-    /// `value_dim` entries.
-    pub(super) output: Vec<A>,
-    /// `m + ln l`.
-    pub(super) lse: A,
-}
-
-impl<A: Accumulator> Row<A> {
-    /// The answer where no key is visible: an empty sum of values, and the logarithm of an empty
-    /// sum of weights.
-    ///
-    /// Clause: `FAS:fwd.softmax.empty-row`.
-    pub(super) fn without_keys(value_dim: usize) -> Self {
-        Self { output: vec![A::zero(); value_dim], lse: A::neg_infinity() }
-    }
-}
 
 /// How a kernel answers the queries of one head.
 pub(super) trait Algorithm: Kernel {

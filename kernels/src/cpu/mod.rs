@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`naive`] | the chapter, listing 26.2: a whole score row at a time; and its derivative |
 //! | [`tiled`] | the chapter, listing 26.3: tiles and online softmax; FlashAttention-2's backward pass |
+//! | [`split`] | split-KV decoding: the tiled kernel on parts of the keys |
+//! | [`merge`] | how finished parts of a row become one |
 //! | [`element`] | how numbers are loaded, accumulated and stored |
 //!
 //! and, shared by the kernels, which differ in the order and the roundings of what they do with it:
@@ -11,29 +13,45 @@
 //! | file | what it answers |
 //! |---|---|
 //! | `number_type.rs` | in which number type a problem is computed |
-//! | `head.rs` | what a query head reads, and its scores |
-//! | `visible.rs` | which keys a query sees, and which queries see a key |
+//! | `head.rs` | what a query head reads |
+//! | `visible/` | which keys the mask lets a query see, and which tiles are worth entering |
+//! | `position.rs` | where a query stands among the keys |
+//! | `score.rs` | how a product becomes a score, and how steeply |
+//! | `alibi.rs`, `dropout.rs`, `broadcast.rs` | linear biases; kept weights; axes that are shared |
 //! | `row.rs` | how entries of rows are summed |
 //! | `forward.rs`, `backward.rs` | the loop over batch and heads, and how results are stored |
+//! | `bias_gradient.rs`, `sink_gradient.rs` | gradients that are summed over several heads or batch members |
 //! | `convert.rs` | how tensors become elements and back |
 //!
-//! Both kernels have a forward and a backward pass, gradients of the LSE included, and take full,
-//! causal (top-left and bottom-right) and length masks and their intersections, grouped heads, any
-//! lengths (none included) and any value dimension, in `f64`, `f32`, `f16` and `bf16`. Sums are kept
-//! in `f64` for `f64` inputs and in `f32` for the others.
+//! Every kernel has a forward and a backward pass, gradients of the LSE included, and takes every
+//! mask rule and score modification of a [problem](flashproof_spec::problem::Problem) and all their
+//! combinations, grouped heads, any lengths (none included) and any value dimension, in `f64`,
+//! `f32`, `f16` and `bf16`; bias and sinks in any format. Sums are kept in `f64` for `f64` inputs and
+//! in `f32` for the others.
 
+mod alibi;
 mod backward;
+mod bias_gradient;
+mod broadcast;
 mod convert;
+mod dropout;
 pub mod element;
 mod forward;
 mod head;
+pub mod merge;
 pub mod naive;
 mod number_type;
+mod position;
 mod row;
+mod score;
+mod sink_gradient;
+pub mod split;
 pub mod tiled;
 mod visible;
 
+pub use merge::merge_partials;
 pub use naive::Naive;
+pub use split::Split;
 pub use tiled::Tiled;
 
 /// Roundings in the softmax scale, counted where the scale is computed.

@@ -2,6 +2,7 @@
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::Softcap;
 use half::{bf16, f16};
 
 use super::element::{Accumulator, Element};
@@ -24,6 +25,12 @@ pub(super) fn run<C: Computation>(
 ) -> Result<C::Answer, Unsupported> {
     // By name, so that a field that these kernels do not know stops the build: none is ignored.
     let &Problem {
+        softcap: _,
+        bias: _,
+        alibi: _,
+        sink: _,
+        dropout: _,
+        layout: _,
         batch: _,
         query_heads: _,
         key_heads: _,
@@ -49,7 +56,18 @@ fn run_as<E: Element, C: Computation>(
     problem: &Problem,
     computation: C,
 ) -> Result<C::Answer, String> {
+    check_softcap::<E::Accumulator>(problem)?;
     softmax_scale(problem).map(|scale| computation.run::<E>(scale))
+}
+
+/// A softcap that the accumulator would flush, overflow or hold with fewer bits is refused by name.
+fn check_softcap<A: Accumulator>(problem: &Problem) -> Result<(), String> {
+    match problem.softcap {
+        Some(Softcap { cap, .. }) if !A::nearest(cap).is_normal() => {
+            Err(format!("a softcap of {cap:e} in {} arithmetic", A::FORMAT))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The softmax scale: `1/sqrt(head_dim)` by a square root and a division in `f64`, then rounded to

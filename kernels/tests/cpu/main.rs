@@ -3,8 +3,12 @@
 
 mod accumulator;
 mod backward;
+mod dropout;
 mod hand_computed;
+mod merge;
 mod rounding;
+mod scores;
+mod sinks;
 mod special;
 mod support;
 mod tiling;

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use flashproof_kernels::{Kernel, builtin};
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::{Problem, Scale};
-use flashproof_spec::profile::{Normalizer, Schedule, Weights};
+use flashproof_spec::profile::{Normalizer, Profile, Schedule, Weights};
 use half::{bf16, f16};
 
 use crate::support::{FORMATS, inputs, kernels, lse, output, products, run, uniform};
@@ -100,6 +100,30 @@ fn the_softmax_scale_is_the_nearest_number_of_the_accumulator() {
 fn a_tiling_declares_its_key_blocks() {
     let profile = kernel("tiled:3x17").profile(Format::Bf16);
     assert_eq!(profile.schedule, Schedule::Blocks(17));
+}
+
+/// Two keys, each in a part of its own: the parts are values and scores, and the merge is attention
+/// over them, in the accumulator. The weight meets the value unrounded.
+#[test]
+fn a_split_merges_accumulators() {
+    let weight = weight_of_minus_one();
+    let normalizer = 1.0 + weight;
+    let lse = f64::from(black_box(normalizer).ln());
+    let output = weight / normalizer;
+    let split = |format| two_keys("split:2", format, [0.0, 1.0]);
+    assert_eq!(split(Format::F32), (output.into(), lse));
+    assert_eq!(split(Format::F16), (f16::from_f32(output).into(), lse));
+    assert_eq!(split(Format::Bf16), (bf16::from_f32(output).into(), lse));
+}
+
+#[test]
+fn a_split_declares_its_parts_and_the_sink() {
+    for format in FORMATS {
+        let tiled = kernel("tiled").profile(format);
+        assert_eq!(tiled.merged_parts, None);
+        let split = Profile { merged_parts: Some(6), ..tiled };
+        assert_eq!(kernel("split:5").profile(format), split);
+    }
 }
 
 #[test]

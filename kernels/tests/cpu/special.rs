@@ -2,14 +2,14 @@
 
 use flashproof_spec::format::Format;
 
-use crate::support::{inputs, kernels, lse, output, products, run};
+use crate::support::{inputs, kernels_and_splits, lse, output, products, run};
 
 const INF: f64 = f64::INFINITY;
 
 /// A query of 1, so that scores are the keys.
 fn answers(key: &[f64], value: &[f64], check: impl Fn(f64, f64, &str)) {
     for format in [Format::F64, Format::F32, Format::F16, Format::Bf16] {
-        for kernel in kernels() {
+        for kernel in kernels_and_splits() {
             let problem = products(format, 1, key.len(), 1);
             let outputs = run(kernel.as_ref(), &problem, &inputs(&problem, &[1.0], key, value));
             check(output(&outputs)[0], lse(&outputs)[0], &format!("{} {format}", kernel.name()));

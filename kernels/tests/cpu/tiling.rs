@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use flashproof_kernels::cpu::{Naive, Tiled};
-use flashproof_spec::problem::{Problem, Scale};
+use flashproof_kernels::cpu::{Naive, Split, Tiled};
+use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Inputs, Tensor};
 use ndarray::{Array1, Axis};
 use proptest::prelude::*;
@@ -11,7 +11,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::support::{FORMATS, bits, lse, masks, problems, run, uniform};
+use crate::support::problems::{modified_problems, problems, products_of_one_entry};
+use crate::support::{FORMATS, bits, lse, run, uniform};
 
 /// The block sizes that every claim here is about.
 fn sizes() -> impl Strategy<Value = NonZeroUsize> {
@@ -27,7 +28,7 @@ proptest! {
     /// Query blocks only decide the order of the work.
     #[test]
     fn query_blocks_change_no_bit(
-        problem in problems(),
+        problem in modified_problems(),
         seed: u64,
         block_queries in prop_oneof![small_sizes(), sizes()],
         block_keys in prop_oneof![small_sizes(), sizes()],
@@ -38,10 +39,11 @@ proptest! {
         prop_assert_eq!(bits(&one), bits(&many));
     }
 
-    /// A block that holds every key makes the same maximum and the same sum of weights.
+    /// A block that holds every key makes the same maximum and the same sum of weights; a sink
+    /// would enter it first, and last into the naive one.
     #[test]
     fn one_block_of_all_keys_gives_the_naive_lse(
-        problem in problems(),
+        problem in modified_problems().prop_map(|problem| Problem { sink: None, ..problem }),
         seed: u64,
         block_queries in small_sizes(),
         block_keys in 9..=257_usize,
@@ -71,7 +73,8 @@ proptest! {
     /// every tiling gives the naive answer, under every mask, however the maximum moves.
     #[test]
     fn every_tiling_is_naive_where_one_key_takes_all(
-        (problem, seed) in winner_takes_all(),
+        problem in products_of_one_entry(),
+        seed: u64,
         block_queries in prop_oneof![small_sizes(), sizes()],
         block_keys in prop_oneof![small_sizes(), sizes()],
     ) {
@@ -79,6 +82,30 @@ proptest! {
         let naive = run(&Naive, &problem, &inputs);
         let tiled = run(&Tiled::new(block_queries, block_keys), &problem, &inputs);
         prop_assert_eq!(bits(&naive), bits(&tiled));
+    }
+
+    /// And so does every number of splits: a part without the winner weighs nothing.
+    #[test]
+    fn every_split_is_naive_where_one_key_takes_all(
+        problem in products_of_one_entry(),
+        seed: u64,
+        splits in prop_oneof![small_sizes(), sizes()],
+    ) {
+        let inputs = ranked(&problem, seed);
+        let naive = run(&Naive, &problem, &inputs);
+        prop_assert_eq!(bits(&naive), bits(&run(&Split::new(splits), &problem, &inputs)));
+    }
+
+    /// A single part is the tiled kernel's row, merged with nothing.
+    #[test]
+    fn a_single_split_is_the_tiled_kernel(
+        problem in modified_problems().prop_map(|problem| Problem { sink: None, ..problem }),
+        seed: u64,
+    ) {
+        let inputs = uniform(&problem, seed);
+        let tiled = run(&Tiled::default(), &problem, &inputs);
+        let split = run(&Split::new(NonZeroUsize::MIN), &problem, &inputs);
+        prop_assert_eq!(bits(&tiled), bits(&split));
     }
 }
 
@@ -110,25 +137,6 @@ fn falling(problem: &Problem, seed: u64) -> Inputs {
         key: Tensor::rounded(problem.format, &key),
         ..inputs
     }
-}
-
-/// One entry a head, so that a key is its score but for a factor, and more keys than elsewhere.
-fn winner_takes_all() -> impl Strategy<Value = (Problem, u64)> {
-    let format = proptest::sample::select(&FORMATS[..]);
-    let shape = (1..=2_usize, 1..=2_usize, 0..=40_usize, 0..=40_usize, 1..=3_usize);
-    (format, shape, any::<u64>()).prop_flat_map(
-        |(format, (batch, heads, query_len, key_len, value_dim), seed)| {
-            let problem = Problem {
-                batch,
-                query_len,
-                key_len,
-                value_dim,
-                scale: Scale::Value(1.0),
-                ..Problem::new(format, heads, query_len, 1)
-            };
-            masks(batch, key_len).prop_map(move |mask| (Problem { mask, ..problem.clone() }, seed))
-        },
-    )
 }
 
 /// Scores that are distinct multiples of 1024, in an order drawn for each head; queries of both

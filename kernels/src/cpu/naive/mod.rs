@@ -6,18 +6,26 @@
 //! | field | forward | backward |
 //! |---|---|---|
 //! | `arithmetic`, `score_format`, `weight_format`, `carried_format`, `lse_format` | every number between load and store is an accumulator | the same; `O` enters as stored, `L` in the accumulator's own format |
-//! | `score_accumulation` | `Head::score` | `Head::score`, and `Upstream::probability_gradient` for `dP` |
-//! | `scale_roundings` | the scale that `Head::score` applies | the same, and `GroupGradients::scaled`, once on each finished sum |
-//! | `scaled_score_rounded` | `Head::score`, before the maximum is subtracted | `Head::score`, before `L` is |
-//! | `exp_ulp` | `exp` of the standard library, on a score less the maximum | the same, on a score less `L` |
-//! | `normalizer`, `normalizer_depth` | weights as `exp` returned them, added in key order | none: `L` holds it |
+//! | `score_accumulation` | `Head::score` | `Head::score`, and `Upstream::weight_gradient` for `dP` |
+//! | `scale_roundings` | the scale that `ScoreRule::score` applies | the same, and `GroupGradients::scaled`, once on each finished sum |
+//! | `scaled_score_rounded` | `ScoreRule::score`, before the maximum is subtracted | `ScoreRule::score`, before `L` is |
+//! | `tanh_ulp` | `tanh` of the standard library in `ScoreRule::score`, of the accumulator's quotient by the cap | the same, and the slope `1 - tanh^2` from it |
+//! | `exp_ulp` | `exp` of the standard library, on a score or a sink less the maximum | the same, on a score or a sink less `L` |
+//! | `normalizer`, `normalizer_depth` | weights as `exp` returned them, added in key order, that of a sink last | none: `L` holds it |
 //! | `division_ulp`, `weights` | one IEEE division a weight, before the values are met | none |
 //! | `value_accumulation` | `add_scaled` to the output, in key order | `add_scaled`: `dQ` in key order; `dK` and `dV` in the order of query heads and queries |
 //! | `schedule` | one maximum over the row, so no rescaling | none |
 //! | `log` | `ln` of the standard library | none |
 //!
-//! Backward roundings that every profile has: `D = <dO, O>` and `dP` are sums in the accumulator;
-//! `D - g`, the difference from `dP` and its product with `P` are one rounding each.
+//! Roundings that every profile has where the problem asks for them, each to the accumulator:
+//!
+//! | of | forward | backward |
+//! |---|---|---|
+//! | a softcap | the cap itself; `ScoreRule::score`: the quotient by it and the product with it | the same; `1 - tanh^2`: product and difference; `dX = dS (1 - tanh^2)` |
+//! | a bias, a sink | `convert::addends`, only where their format is wider; the sum with the bias | `BiasGradient`: dS summed in the accumulator; `SinkGradient`: `e^(t - L)`, its product with `D - g`, the sum; both rounded once to their formats |
+//! | ALiBi | `HeadAlibi`: the slope by one `exp2` in `f32`; its product with the distance, and the sum with it | the same |
+//! | dropout | its scale, once on each weight, after the division | its scale, on `P` where it meets `dO` and on `dP` |
+//! | every problem | | `D = <dO, O>` and `dP` are sums; `D - g`, the difference from `dP` and its product with `P` |
 
 mod backward;
 mod forward;

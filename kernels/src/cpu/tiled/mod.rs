@@ -5,23 +5,32 @@
 //!
 //! | field | forward | backward |
 //! |---|---|---|
-//! | `arithmetic`, `score_format`, `carried_format`, `lse_format` | every number between load and store, but the weights, is an accumulator | the same, but `P` and `dS`; `O` enters as stored, `L` in the accumulator's own format |
-//! | `score_accumulation` | `Head::score` | `Head::score`, and `Upstream::probability_gradient` for `dP` |
-//! | `scale_roundings` | the scale that `Head::score` applies | the same, and `GroupGradients::scaled`, once on each finished sum |
-//! | `scaled_score_rounded` | `Head::score`, before the maximum is subtracted | `Head::score`, before `L` is |
-//! | `exp_ulp` | `exp` of the standard library, on a score less the maximum and on a maximum less its successor | the same, on a score less `L` |
-//! | `normalizer`, `normalizer_depth` | `State::absorb`: weights before they are rounded, added in key order | none: `L` holds it |
-//! | `weight_format` | `State::absorb`: `E::store(weight)` | `KeyBlock::absorb`: `E::store` of `P` where it meets `dO`, and of `dS` where it meets keys and queries; `dS` comes from the `P` before that |
+//! | `arithmetic`, `score_format`, `carried_format`, `lse_format` | every number between load and store, but the weights, is an accumulator | the same, but `P` and `dX`; `O` enters as stored, `L` in the accumulator's own format |
+//! | `score_accumulation` | `Head::score` | `Head::score`, and `Upstream::weight_gradient` for `dP` |
+//! | `scale_roundings` | the scale that `ScoreRule::score` applies | the same, and `GroupGradients::scaled`, once on each finished sum |
+//! | `scaled_score_rounded` | `ScoreRule::score`, before the maximum is subtracted | `ScoreRule::score`, before `L` is |
+//! | `tanh_ulp` | `tanh` of the standard library in `ScoreRule::score`, of the accumulator's quotient by the cap | the same, and the slope `1 - tanh^2` from it |
+//! | `exp_ulp` | `exp` of the standard library, on a score less the maximum and on a maximum less its successor | the same, on a score or a sink less `L` |
+//! | `normalizer`, `normalizer_depth` | `State::absorb`: weights before they are rounded, added in key order; a sink comes first | none: `L` holds it |
+//! | `weight_format` | `State::absorb`: `E::store(weight)` | `KeyBlock::absorb`: `E::store` of `P` where it meets `dO`, and of `dX` where it meets keys and queries; `dS` comes from the `P` before that, and the bias's gradient from the `dS` before that |
 //! | `weights` | before the division | none: no division |
 //! | `value_accumulation` | `State::absorb`: `add_scaled` to the numerator, in key order | `KeyBlock::absorb`: `add_scaled`, `dQ` in key order, `dK` and `dV` in the order of query heads and queries |
-//! | `schedule` | `State::rescale`, at most once a block of `block_keys` | none: nothing is rescaled |
+//! | `schedule` | `State::rescale`, at most once a block of `block_keys`; from a sink to the first block the normalizer is 1, so that the factor is the sink's weight | none: nothing is rescaled |
 //! | `division_ulp`, `log` | `State::finish`: one IEEE division an entry, `ln` of the standard library | none |
 //!
-//! Backward roundings that every profile has: `D = <dO, O>` and `dP` are sums in the accumulator;
-//! `D - g`, the difference from `dP` and its product with `P` are one rounding each.
+//! Roundings that every profile has where the problem asks for them, each to the accumulator:
+//!
+//! | of | forward | backward |
+//! |---|---|---|
+//! | a softcap | the cap itself; `ScoreRule::score`: the quotient by it and the product with it | the same; `1 - tanh^2`: product and difference; `dX = dS (1 - tanh^2)` |
+//! | a bias, a sink | `convert::addends`, only where their format is wider; the sum with the bias | `BiasGradient`: dS summed in the accumulator; `SinkGradient`: `e^(t - L)`, its product with `D - g`, the sum; both rounded once to their formats |
+//! | ALiBi | `HeadAlibi`: the slope by one `exp2` in `f32`; its product with the distance, and the sum with it | the same |
+//! | dropout | `State::finish`: its scale, once on each finished entry | `KeyBlock::write`: the same on `dV`; `KeyBlock::absorb`: on `dP` |
+//! | every problem | | `D = <dO, O>` and `dP` are sums; `D - g`, the difference from `dP` and its product with `P` |
 
 mod backward;
 mod forward;
+mod state;
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -93,8 +102,8 @@ impl Kernel for Tiled {
     }
 }
 
-/// `0..len` in blocks of `size`, the last one shorter where `size` does not divide `len`.
-fn blocks(len: usize, size: NonZeroUsize) -> impl Iterator<Item = Range<usize>> {
+/// `all` in blocks of `size`, the last one shorter where `size` does not divide its length.
+fn blocks(all: Range<usize>, size: NonZeroUsize) -> impl Iterator<Item = Range<usize>> {
     let size = size.get();
-    (0..len).step_by(size).map(move |start| start..len.min(start + size))
+    all.clone().step_by(size).map(move |start| start..all.end.min(start.saturating_add(size)))
 }

@@ -72,11 +72,8 @@ fn a_single_key_gives_its_value_the_whole_gradient() {
             let problem = Problem::new(format, 1, 1, 16);
             let drawn = uniform(&problem, seed);
             let tripled = |tensor: &Tensor| Tensor::rounded(format, &(tensor.values() * 3.0));
-            let inputs = Inputs {
-                query: tripled(&drawn.query),
-                key: tripled(&drawn.key),
-                value: tripled(&drawn.value),
-            };
+            let inputs =
+                Inputs::new(tripled(&drawn.query), tripled(&drawn.key), tripled(&drawn.value));
             let cotangents = Cotangents { lse: None, ..uniform_cotangents(&problem, seed + 100) };
             let gradients = both_passes(kernel, &problem, &inputs, &cotangents);
             let expected = [vec![0.0; 16], vec![0.0; 16], values(&cotangents.output)];
@@ -97,7 +94,7 @@ fn queries_before_the_first_key_have_no_gradient_and_add_none() {
         let inputs = uniform(&problem, 1);
         let outputs = run(kernel, &problem, &inputs);
         let cotangents = uniform_cotangents(&problem, 2);
-        let Gradients { query, key, value } =
+        let Gradients { query, key, value, .. } =
             differentiate(kernel, &problem, &inputs, &outputs, &cotangents);
         let head = query.values().slice_axis(Axis(2), Slice::from(..EMPTY));
         assert!(head.iter().all(|&entry| entry == 0.0), "{} {format}", kernel.name());
@@ -116,7 +113,7 @@ fn queries_before_the_first_key_have_no_gradient_and_add_none() {
                 lse: cotangents.lse.as_ref().map(tail),
             },
         );
-        let found = Gradients { query: tail(&query), key, value };
+        let found = Gradients::new(tail(&query), key, value);
         assert_eq!(found, expected, "{} {format}", kernel.name());
     });
 }

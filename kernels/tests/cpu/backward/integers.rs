@@ -6,13 +6,16 @@
 //! rounded is the result, when it is stored.
 
 use flashproof_spec::format::Format;
+use flashproof_spec::mask::Site;
 use flashproof_spec::problem::{Problem, Scale};
 use ndarray::{Array3, Array4, s};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::support::{cotangents, differentiate, inputs, kernels, outputs, problems, sees, values};
+use crate::support::problems::problems;
+use crate::support::sight::sees;
+use crate::support::{cotangents, differentiate, inputs, kernels, outputs, values};
 
 /// Powers of two, so that scaling an integer rounds nothing.
 const SCALES: [f64; 4] = [1.0, 2.0, 0.5, -0.5];
@@ -75,8 +78,9 @@ impl Case {
         head * self.problem.key_heads / self.problem.query_heads
     }
 
-    fn visible(&self, [batch, _, query]: [usize; 3]) -> Vec<usize> {
-        (0..self.problem.key_len).filter(|&key| sees(&self.problem, batch, query, key)).collect()
+    fn visible(&self, [batch, head, query]: [usize; 3]) -> Vec<usize> {
+        let seen = |&key: &usize| sees(&self.problem, Site { batch, head, query, key });
+        (0..self.problem.key_len).filter(seen).collect()
     }
 
     /// The largest visible score, `-inf` where there is none.

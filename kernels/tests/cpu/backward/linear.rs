@@ -5,7 +5,8 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Cotangents, Gradients, Tensor};
 use proptest::prelude::*;
 
-use crate::support::{differentiate, kernels, problems, run, uniform, uniform_cotangents, values};
+use crate::support::problems::problems;
+use crate::support::{differentiate, kernels, run, uniform, uniform_cotangents, values};
 
 fn scaled(cotangents: &Cotangents, factor: f64) -> Cotangents {
     let scale = |tensor: &Tensor| {

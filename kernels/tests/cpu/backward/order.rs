@@ -9,7 +9,8 @@ use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use proptest::prelude::*;
 
-use crate::support::{differentiate, gradient_bits, problems, run, uniform, uniform_cotangents};
+use crate::support::problems::modified_problems;
+use crate::support::{differentiate, gradient_bits, run, uniform, uniform_cotangents};
 
 /// Sizes that cut the small problems into several blocks, and sizes past their lengths.
 fn sizes() -> impl Strategy<Value = NonZeroUsize> {
@@ -29,10 +30,21 @@ fn agree(kernels: [&dyn Kernel; 2], problem: &Problem, seed: u64) -> Result<(), 
     Ok(())
 }
 
+/// Tiles change the order in which an entry of the bias is summed that is shared along the keys and
+/// also along queries or heads, and no other.
+fn reduced_in_one_order() -> impl Strategy<Value = Problem> {
+    modified_problems().prop_filter("one order for every sum", |problem| {
+        let shared = |shape: [usize; 4], axis: usize| shape[axis] < problem.score_shape()[axis];
+        problem.bias.is_none_or(|bias| {
+            !shared(bias.shape, 3) || !(shared(bias.shape, 1) || shared(bias.shape, 2))
+        })
+    })
+}
+
 proptest! {
     #[test]
     fn tiles_change_no_bit(
-        problem in problems(),
+        problem in reduced_in_one_order(),
         seed: u64,
         block_queries in sizes(),
         block_keys in sizes(),
@@ -41,10 +53,11 @@ proptest! {
         agree([&ones, &Tiled::new(block_queries, block_keys)], &problem, seed)?;
     }
 
-    /// In a format that is its own accumulator, storing `P` and `dS` rounds nothing.
+    /// In a format that is its own accumulator, storing `P` and `dX` rounds nothing, nor does the
+    /// factor of dropout, a power of two, wherever it is applied.
     #[test]
     fn tiled_is_naive_where_storage_does_not_round(
-        problem in problems(),
+        problem in reduced_in_one_order(),
         format in proptest::sample::select(&[Format::F64, Format::F32][..]),
         seed: u64,
         block_queries in sizes(),

@@ -4,10 +4,12 @@
 use flashproof_kernels::{Kernel, builtin};
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Softcap, SoftcapOrder};
 use flashproof_spec::tensor::Gradients;
 
 use crate::support::{
-    FORMATS, arithmetic, cotangents, differentiate, exp, inputs, kernels, outputs, products, values,
+    FORMATS, arithmetic, cotangents, differentiate, exp, inputs, kernels, outputs, products, tanh,
+    values,
 };
 
 const NARROW: [Format; 2] = [Format::F16, Format::Bf16];
@@ -107,7 +109,7 @@ fn sums(kernel: &dyn Kernel, format: Format, scale: f64, terms: [f64; 3]) -> Sum
         let query = [1.0, 0.0].repeat(d_o.len());
         let key = [0.0, 1.0].repeat(value.len());
         let zero = vec![0.0; d_o.len()];
-        let Gradients { query, key, value } = differentiate(
+        let Gradients { query, key, value, .. } = differentiate(
             kernel,
             &problem,
             &inputs(&problem, &query, &key, value),
@@ -153,6 +155,35 @@ fn the_scale_is_applied_once_to_the_finished_sum() {
             let sums = sums(kernel.as_ref(), format, scale, TERMS);
             assert_eq!(sums.scaled, [scaled; 3], "{} {format}", kernel.name());
             assert_eq!(sums.unscaled, [total; 2], "{} {format}", kernel.name());
+        }
+    }
+}
+
+/// One key of score `cap tanh(x / cap)`, with an LSE equal to it and `g = 1`, so that `dS` is 1 and
+/// `dQ` the slope.
+#[test]
+fn the_slope_of_a_softcap_is_one_less_the_square_of_its_tanh() {
+    const CAP: f64 = 2.0;
+    for format in FORMATS {
+        for kernel in kernels() {
+            for order in [SoftcapOrder::BeforeBias, SoftcapOrder::AfterBias] {
+                let softcap = Some(Softcap { cap: CAP, order });
+                let problem = Problem { softcap, ..products(format, 1, 1, 1) };
+                for x in [0.0, 1.5, -3.0, 64.0] {
+                    let tanh = tanh(format, x / CAP);
+                    let found = differentiate(
+                        kernel.as_ref(),
+                        &problem,
+                        &inputs(&problem, &[x], &[1.0], &[1.0]),
+                        &outputs(&problem, &[1.0], &[CAP * tanh]),
+                        &cotangents(&problem, &[0.0], Some(&[1.0])),
+                    );
+                    let arithmetic = arithmetic(format);
+                    let slope = arithmetic.round(1.0 - arithmetic.round(tanh * tanh));
+                    let case = format!("{} {format} {x}", kernel.name());
+                    assert_eq!(values(&found.query), [format.round(slope)], "{case}");
+                }
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ fn a_nan_upstream_gradient_is_not_lost() {
             let case = format!("{} {format}", kernel.name());
             for (output, lse, value_is_nan) in [(f64::NAN, 0.0, true), (1.0, f64::NAN, false)] {
                 let cotangents = cotangents(&problem, &[output, 1.0], Some(&[lse, 0.0]));
-                let Gradients { query, key, value } =
+                let Gradients { query, key, value, .. } =
                     differentiate(kernel.as_ref(), &problem, &inputs, &outputs, &cotangents);
                 let query = values(&query);
                 assert!(query[0].is_nan() && query[1].is_finite(), "{case}: {query:?}");
@@ -40,7 +40,7 @@ fn a_nan_lse_poisons_its_row() {
             let inputs = inputs(&problem, &[0.5, 1.0], &[1.0, 2.0], &[3.0, 4.0]);
             let outputs = outputs(&problem, &[f64::NAN, 3.5], &[f64::NAN, 2.0]);
             let cotangents = cotangents(&problem, &[1.0, 1.0], None);
-            let Gradients { query, key, value } =
+            let Gradients { query, key, value, .. } =
                 differentiate(kernel.as_ref(), &problem, &inputs, &outputs, &cotangents);
             let query = values(&query);
             let case = format!("{} {format}", kernel.name());

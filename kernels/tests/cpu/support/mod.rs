@@ -1,25 +1,35 @@
-//! Problems and inputs for the tests.
+//! Kernels, inputs and answers for the tests.
+
+pub mod problems;
+pub mod sight;
 
 use std::hint::black_box;
 
 use flashproof_kernels::{Kernel, builtin};
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::score::{Bias, Sink};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 use ndarray::{ArrayD, IxDyn};
-use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// The formats that the kernels take.
 pub const FORMATS: [Format; 4] = [Format::F64, Format::F32, Format::F16, Format::Bf16];
 
-/// Naive, and tilings whose sizes divide the lengths of the tests, do not, or exceed them.
+/// Naive, and tilings whose sizes divide the lengths of the tests, do not, or exceed them; and a
+/// split into one part, whose merge is exact.
 pub fn kernels() -> Vec<Box<dyn Kernel>> {
-    let mut names = vec!["naive".to_owned()];
-    names.extend(TILES.map(|tile| format!("tiled:{tile}")));
-    names.iter().map(|name| builtin(name).expect("a kernel of this crate")).collect()
+    let tiled = TILES.map(|tile| format!("tiled:{tile}"));
+    let names = tiled.into_iter().chain(["naive", "split:1"].map(str::to_owned));
+    names.map(|name| builtin(&name).expect("a kernel of this crate")).collect()
+}
+
+/// As [`kernels`], and splits whose merges round.
+pub fn kernels_and_splits() -> Vec<Box<dyn Kernel>> {
+    let splits = ["split:2", "split:3", "split:5"];
+    let splits = splits.map(|name| builtin(name).expect("a kernel of this crate"));
+    kernels().into_iter().chain(splits).collect()
 }
 
 const TILES: [&str; 7] = ["1x1", "1x2", "2x1", "2x3", "3x2", "4x4", "64x64"];
@@ -35,14 +45,27 @@ pub fn products(format: Format, query_len: usize, key_len: usize, value_dim: usi
     }
 }
 
-/// Inputs of the problem's shapes from flat lists; the format must hold every value.
+/// Inputs of the problem's shapes from flat lists, without bias and sinks; the format must hold
+/// every value.
 pub fn inputs(problem: &Problem, query: &[f64], key: &[f64], value: &[f64]) -> Inputs {
     let format = problem.format;
-    Inputs {
-        query: tensor(format, &problem.query_shape(), query),
-        key: tensor(format, &problem.key_shape(), key),
-        value: tensor(format, &problem.value_shape(), value),
-    }
+    Inputs::new(
+        tensor(format, &problem.query_shape(), query),
+        tensor(format, &problem.key_shape(), key),
+        tensor(format, &problem.value_shape(), value),
+    )
+}
+
+/// The inputs with this bias.
+pub fn with_bias(problem: &Problem, inputs: Inputs, bias: &[f64]) -> Inputs {
+    let described = problem.bias.expect("a problem with a bias");
+    Inputs { bias: Some(tensor(described.format, &described.shape, bias)), ..inputs }
+}
+
+/// The inputs with these logits of sinks.
+pub fn with_sink(problem: &Problem, inputs: Inputs, sink: &[f64]) -> Inputs {
+    let Some(Sink::Logits(format)) = problem.sink else { panic!("a problem with given sinks") };
+    Inputs { sink: Some(tensor(format, &problem.sink_shape(), sink)), ..inputs }
 }
 
 /// As [`inputs`], for what a forward pass wrote.
@@ -62,7 +85,7 @@ pub fn cotangents(problem: &Problem, output: &[f64], lse: Option<&[f64]>) -> Cot
     }
 }
 
-fn tensor(format: Format, shape: &[usize], values: &[f64]) -> Tensor {
+pub fn tensor(format: Format, shape: &[usize], values: &[f64]) -> Tensor {
     let values = ArrayD::from_shape_vec(IxDyn(shape), values.to_vec()).expect("a full list");
     Tensor::exact(format, values).expect("values of the format")
 }
@@ -75,15 +98,18 @@ pub const fn arithmetic(format: Format) -> Format {
     }
 }
 
-/// Numbers uniform on `[-2, 2)`, rounded to the problem's format.
+/// Numbers uniform on `[-2, 2)`, rounded to their formats; one bias in four is minus infinity.
 pub fn uniform(problem: &Problem, seed: u64) -> Inputs {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut tensor = |shape: [usize; 4]| uniform_tensor(problem.format, &shape, &mut rng);
-    Inputs {
-        query: tensor(problem.query_shape()),
-        key: tensor(problem.key_shape()),
-        value: tensor(problem.value_shape()),
-    }
+    let [query, key, value] =
+        [problem.query_shape(), problem.key_shape(), problem.value_shape()].map(&mut tensor);
+    let bias = problem.bias.map(|bias| uniform_bias(bias, &mut rng));
+    let sink = match problem.sink {
+        None | Some(Sink::Zero) => None,
+        Some(Sink::Logits(format)) => Some(uniform_tensor(format, &problem.sink_shape(), &mut rng)),
+    };
+    Inputs { query, key, value, bias, sink }
 }
 
 /// As [`uniform`], for the upstream gradients of output and LSE.
@@ -93,6 +119,17 @@ pub fn uniform_cotangents(problem: &Problem, seed: u64) -> Cotangents {
         output: uniform_tensor(problem.format, &problem.output_shape(), &mut rng),
         lse: Some(uniform_tensor(arithmetic(problem.format), &problem.lse_shape(), &mut rng)),
     }
+}
+
+/// Hides nothing where the format has no infinity.
+fn uniform_bias(bias: Bias, rng: &mut ChaCha8Rng) -> Tensor {
+    let drawn = uniform_tensor(bias.format, &bias.shape, rng);
+    if !bias.format.represents(f64::NEG_INFINITY) {
+        return drawn;
+    }
+    let values =
+        drawn.values().mapv(|b| if rng.random_ratio(1, 4) { f64::NEG_INFINITY } else { b });
+    Tensor::rounded(bias.format, &values)
 }
 
 fn uniform_tensor(format: Format, shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
@@ -144,6 +181,15 @@ pub fn exp(format: Format, x: f64) -> f64 {
     }
 }
 
+/// `tanh x` in the arithmetic of the kernels, for an `x` that it holds.
+pub fn tanh(format: Format, x: f64) -> f64 {
+    let x = black_box(x);
+    match arithmetic(format) {
+        Format::F64 => x.tanh(),
+        _ => f64::from((x as f32).tanh()),
+    }
+}
+
 /// The output's values, row-major.
 pub fn output(outputs: &Outputs) -> Vec<f64> {
     outputs.output.values().iter().copied().collect()
@@ -164,59 +210,9 @@ pub fn values(tensor: &Tensor) -> Vec<f64> {
     tensor.values().iter().copied().collect()
 }
 
-/// Gradients of query, key and value as bits, in which NaN equals NaN and the zeros differ.
+/// All gradients as bits, in which NaN equals NaN and the zeros differ.
 pub fn gradient_bits(gradients: &Gradients) -> Vec<u64> {
-    let Gradients { query, key, value } = gradients;
-    [query, key, value].into_iter().flat_map(values).map(f64::to_bits).collect()
-}
-
-/// Whether the problem's mask lets `query` see `key`: the rules in the words of their clauses, by
-/// differences of positions.
-pub fn sees(problem: &Problem, batch: usize, query: usize, key: usize) -> bool {
-    let lengths = problem.mask.rules.iter().filter_map(|rule| match rule {
-        Rule::KeyLengths(lengths) => Some(lengths[batch]),
-        Rule::CausalTopLeft | Rule::CausalBottomRight => None,
-    });
-    let used = lengths.fold(problem.key_len, usize::min);
-    let before_the_end = |position: usize, len: usize| len as i64 - position as i64;
-    problem.mask.rules.iter().all(|rule| match rule {
-        Rule::CausalTopLeft => key <= query,
-        Rule::CausalBottomRight => {
-            before_the_end(key, used) >= before_the_end(query, problem.query_len)
-        }
-        Rule::KeyLengths(_) => key < used,
-    })
-}
-
-/// Any intersection of the masks that the kernels know.
-pub fn masks(batch: usize, key_len: usize) -> impl Strategy<Value = Mask> {
-    let lengths = proptest::collection::vec(0..=key_len, batch).prop_map(Rule::KeyLengths);
-    let rules = (any::<bool>(), any::<bool>(), proptest::option::of(lengths));
-    rules.prop_map(|(top_left, bottom_right, lengths)| {
-        let rules = top_left.then_some(Rule::CausalTopLeft);
-        let rules = rules.into_iter().chain(bottom_right.then_some(Rule::CausalBottomRight));
-        Mask { rules: rules.chain(lengths).collect() }
-    })
-}
-
-/// Small problems of every supported format and mask, grouped heads and unequal lengths included.
-pub fn problems() -> impl Strategy<Value = Problem> {
-    let format = proptest::sample::select(&FORMATS[..]);
-    let shape = (1..=2_usize, 1..=2_usize, 1..=3_usize, 0..=9_usize, 0..=9_usize);
-    (format, shape, 1..=5_usize, 1..=4_usize).prop_flat_map(
-        |(format, (batch, key_heads, group, query_len, key_len), head_dim, value_dim)| {
-            masks(batch, key_len).prop_map(move |mask| Problem {
-                batch,
-                query_heads: key_heads * group,
-                key_heads,
-                query_len,
-                key_len,
-                head_dim,
-                value_dim,
-                format,
-                scale: Scale::default(),
-                mask,
-            })
-        },
-    )
+    let Gradients { query, key, value, bias, sink } = gradients;
+    let all = [query, key, value].into_iter().chain(bias).chain(sink);
+    all.flat_map(values).map(f64::to_bits).collect()
 }

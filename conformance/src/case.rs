@@ -1,35 +1,54 @@
 //! Cases: a problem with concrete inputs, a name that stays, and the reason it exists.
 
+mod check;
+mod clauses;
+mod name;
+
 use std::fmt::Write as _;
 
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::{Rule, Site};
-use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::problem::Problem;
+use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::{Cotangents, Inputs};
 use sha2::{Digest, Sha256};
 
+pub use check::Check;
+pub use clauses::{gradient_clauses, problem_clauses};
+
+use crate::closed;
 use crate::inputs::poison::Poison;
-use crate::inputs::{self, Family, Misfit, Scores, Upstream, Values, upstream};
+use crate::inputs::{
+    self, BiasValues, Family, LayoutKind, Misfit, Modifiers, Scores, Upstream, Values, upstream,
+};
+use crate::relation;
 
 /// A problem, how its inputs are drawn, and why it is worth running.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// `FORMAT/MASK/SHAPE/FAMILY`, or `FORMAT/reported/FAULT` for a case that reproduces a fault
+    /// `FORMAT/MASK/SHAPE/FAMILY`, with `MODIFICATIONS` of the scores and `LAYOUT` before the family
+    /// where the problem has any, or `FORMAT/reported/FAULT` for a case that reproduces a fault
     /// reported in public. A poisoned case has the kind of poison appended, and one of the backward
     /// pass, last, the kind of its upstream gradients. Contains no blank.
     pub name: String,
     /// What is computed.
     pub problem: Problem,
-    /// How the inputs are drawn.
+    /// How query, key and value are drawn.
     pub family: Family,
+    /// How bias and sinks are drawn, where the problem has them.
+    pub modifiers: Modifiers,
     /// Where given, the case runs the kernel on clean and on poisoned inputs, and compares the two
     /// bit for bit, instead of comparing the clean run with the exact answer. A case of the backward
     /// pass has the poisoned run alone, which is compared with the exact answer.
     pub poison: Option<Poison>,
     /// Where given, the case is one of the backward pass, from these upstream gradients.
     pub upstream: Option<Upstream>,
+    /// Where given, what the answer is compared with in place of the exact answer. The other problems
+    /// and the partials that it needs follow from the case's inputs and their seed.
+    pub check: Option<Check>,
     /// The seed of the run; the inputs' own seed is [`Case::input_seed`].
     pub seed: u64,
+    /// The clause that the fault it reproduces violates.
+    pub clause: Option<&'static str>,
     /// What the case is for.
     pub why: String,
     /// The reports of the fault it reproduces, as `project#issue`; empty where it reproduces none.
@@ -42,31 +61,94 @@ impl Case {
     /// A case named after its problem, family and poison.
     #[must_use]
     pub fn new(problem: Problem, family: Family, poison: Option<Poison>, seed: u64) -> Self {
-        let mut name =
-            format!("{}/{}/{}/{family}", problem.format, mask_name(&problem), shape_name(&problem));
-        if let Some(poison) = poison {
-            let _ = write!(name, "/{}", poison.name());
-        }
-        Self {
-            name,
+        let case = Self {
+            name: String::new(),
             problem,
             family,
+            modifiers: Modifiers::default(),
             poison,
             upstream: None,
+            check: None,
             seed,
-            why: family.purpose(),
+            clause: None,
+            why: String::new(),
             source: Vec::new(),
             bug: None,
-        }
+        };
+        case.named()
+    }
+
+    /// The case with bias and sinks drawn this way.
+    #[must_use]
+    pub fn with_modifiers(self, modifiers: Modifiers) -> Self {
+        Self { modifiers, ..self }.named()
+    }
+
+    /// A case of a check beside the comparison with the exact answer, on a problem like this one that
+    /// has what the check is about.
+    #[must_use]
+    pub fn checking(check: Check, problem: Problem, seed: u64) -> Self {
+        let case = Self::new(check.fitted(problem), relation::FAMILY, None, seed);
+        Self { check: Some(check), ..case }.named()
     }
 
     /// The case of the backward pass on such inputs.
     #[must_use]
-    pub fn with_upstream(mut self, upstream: Upstream) -> Self {
-        let _ = write!(self.name, "/{}", upstream.name());
-        self.why = format!("{} {}", self.why, upstream.purpose());
-        self.upstream = Some(upstream);
+    pub fn with_upstream(self, upstream: Upstream) -> Self {
+        Self { upstream: Some(upstream), ..self }.named()
+    }
+
+    /// The same case in another format; `None` where that format does not hold its inputs.
+    ///
+    /// Bias and sinks follow the problem's format, unless [`Modifiers::wide`] says that they do not.
+    /// A dropout scale that products in `f64` could not hold becomes the next power of two.
+    #[must_use]
+    pub fn in_format(&self, format: Format) -> Option<Self> {
+        let mut case = self.clone();
+        case.problem.format = format;
+        let own = if case.modifiers.wide { Format::F32 } else { format };
+        if let Some(bias) = &mut case.problem.bias {
+            bias.format = own;
+        }
+        if let Some(Sink::Logits(logits)) = &mut case.problem.sink {
+            *logits = own;
+        }
+        if let (Format::F64, Some(dropout)) = (format, &mut case.problem.dropout) {
+            dropout.scale = dropout.scale.log2().ceil().exp2();
+        }
+        case.family.fits(&case.problem).is_ok().then(|| case.named())
+    }
+
+    /// The case with the name and the reason that follow from what it is; one of a reported fault has
+    /// its own, but for the format.
+    fn named(mut self) -> Self {
+        let format = self.problem.format;
+        if self.bug.is_some() {
+            let fault = self.name.split_once('/').map_or("", |(_, fault)| fault);
+            self.name = format!("{format}/{fault}");
+            return self;
+        }
+        let problem = name::problem_name(&self.problem, self.modifiers);
+        self.name = format!("{format}/{problem}/{}", self.family);
+        for suffix in [
+            self.check.map(Check::name),
+            self.poison.map(Poison::name),
+            self.upstream.map(Upstream::name),
+        ] {
+            let _ = suffix.map(|suffix| write!(self.name, "/{suffix}"));
+        }
+        self.why = self.purposes().join(" ");
         self
+    }
+
+    /// What each part of the case is for, in a sentence or two each.
+    fn purposes(&self) -> Vec<String> {
+        let modifications = self.modifiers.purposes(&self.problem);
+        let layout = LayoutKind::recognise(&self.problem).map(LayoutKind::purpose);
+        let upstream = self.upstream.map(Upstream::purpose);
+        let rest = modifications.into_iter().chain(layout).chain(upstream).map(str::to_owned);
+        let first = self.check.map_or_else(|| self.family.purpose(), |it| it.purpose().to_owned());
+        [first].into_iter().chain(rest).collect()
     }
 
     /// The seed of the inputs: a hash of the run's seed and the case's name, so that no two cases
@@ -82,7 +164,15 @@ impl Case {
     /// # Errors
     /// [`Misfit`] when the family does not fit the problem.
     pub fn inputs(&self) -> Result<Inputs, Misfit> {
-        inputs::generate(&self.problem, self.family, self.input_seed())
+        if let Some(Check::Closed(form)) = self.check {
+            return Ok(closed::posed(form, &self.problem).inputs);
+        }
+        let seed = self.input_seed();
+        let drawn = inputs::generate_modified(&self.problem, self.family, self.modifiers, seed)?;
+        Ok(match self.check {
+            Some(Check::Related(relation)) => relation::suited(relation, drawn),
+            _ => drawn,
+        })
     }
 
     /// The case's upstream gradients, where it is one of the backward pass; that of the LSE in
@@ -91,6 +181,14 @@ impl Case {
     pub fn cotangents(&self, lse_format: Format) -> Option<Cotangents> {
         let draw = |it| upstream::cotangents(&self.problem, it, lse_format, self.input_seed());
         self.upstream.map(draw)
+    }
+
+    /// Whether the case is poisoned, and mask and bias leave something to poison.
+    #[must_use]
+    pub fn poisons_something(&self) -> bool {
+        self.poison.is_some_and(|poison| {
+            self.inputs().is_ok_and(|inputs| !poison.places(&self.problem, &inputs).is_empty())
+        })
     }
 
     /// Whether the case reproduces the fault of that number, or the one reported as `project#issue`.
@@ -108,72 +206,30 @@ impl Case {
             clauses.push("FAS:fwd.special.invisible");
         }
         clauses.extend(family_clause(self.family));
+        if self.problem.bias.is_some() {
+            clauses.extend(bias_clause(self.modifiers.bias));
+        }
         if let Some(upstream) = self.upstream {
             clauses.extend(gradient_clauses(&self.problem, upstream.has_lse()));
         }
+        clauses.extend(self.check.map(Check::clause));
+        let pinned = self.clause.filter(|clause| !clauses.contains(clause));
+        clauses.extend(pinned);
         clauses
     }
 }
 
-/// The clauses that any inputs of the problem put to the test, besides the bounds.
-#[must_use]
-pub fn problem_clauses(problem: &Problem) -> Vec<&'static str> {
-    let mut clauses = vec!["FAS:fwd.score.scale"];
-    clauses.extend(problem.mask.rules.iter().map(rule_clause));
-    match problem.mask.rules.len() {
-        0 => clauses.push("FAS:mask.full"),
-        1 => {}
-        _ => clauses.push("FAS:mask.intersection"),
-    }
-    if problem.key_heads < problem.query_heads {
-        clauses.push("FAS:head.group.block");
-    }
-    if has_empty_rows(problem) {
-        clauses.push("FAS:fwd.softmax.empty-row");
-    }
-    clauses
-}
-
-/// The clauses that a backward pass of the problem puts to the test, besides the bounds.
-#[must_use]
-pub fn gradient_clauses(problem: &Problem, has_lse_gradient: bool) -> Vec<&'static str> {
-    let mut clauses = vec![
-        "FAS:bwd.probability.recompute",
-        "FAS:bwd.delta.rowsum",
-        "FAS:bwd.score.gradient",
-        "FAS:bwd.query.gradient",
-        "FAS:bwd.query.scale",
-        "FAS:bwd.key.scale",
-        "FAS:bwd.value.gradient",
-        "FAS:bwd.output.written",
-    ];
-    for (put_to_the_test, clause) in [
-        (has_lse_gradient, "FAS:bwd.lse.gradient"),
-        (!problem.mask.rules.is_empty(), "FAS:bwd.probability.mask"),
-        (problem.key_heads < problem.query_heads, "FAS:bwd.head.group-sum"),
-        (has_empty_rows(problem), "FAS:bwd.empty-row.zero"),
-    ] {
-        clauses.extend(put_to_the_test.then_some(clause));
-    }
-    clauses
-}
-
-/// Whether some query sees no key.
-fn has_empty_rows(problem: &Problem) -> bool {
-    let sees_any = |batch, query| {
-        (0..problem.key_len).any(|key| problem.sees(Site { batch, head: 0, query, key }))
-    };
-    problem.query_len > 0
-        && (0..problem.batch)
-            .any(|batch| (0..problem.query_len).any(|query| !sees_any(batch, query)))
-}
-
-/// The clause that a mask rule states.
-const fn rule_clause(rule: &Rule) -> &'static str {
-    match rule {
-        Rule::CausalTopLeft => "FAS:mask.causal.top-left",
-        Rule::CausalBottomRight => "FAS:mask.causal.bottom-right",
-        Rule::KeyLengths(_) => "FAS:mask.length.padding",
+const fn bias_clause(bias: BiasValues) -> Option<&'static str> {
+    match bias {
+        BiasValues::MinusInfinity | BiasValues::Causal | BiasValues::MinusInfinityRows => {
+            Some("FAS:score.bias.minus-infinity")
+        }
+        BiasValues::Lowest | BiasValues::LowestRows | BiasValues::AllLowest => {
+            Some("FAS:score.bias.finite")
+        }
+        BiasValues::Nan => Some("FAS:fwd.special.nan"),
+        BiasValues::Infinity => Some("FAS:fwd.special.infinity"),
+        BiasValues::Normal | BiasValues::Ramp => None,
     }
 }
 
@@ -186,47 +242,12 @@ const fn family_clause(family: Family) -> Option<&'static str> {
     }
 }
 
-fn mask_name(problem: &Problem) -> String {
-    let names: Vec<_> = problem
-        .mask
-        .rules
-        .iter()
-        .map(|rule| match rule {
-            Rule::CausalTopLeft => "causal-tl",
-            Rule::CausalBottomRight => "causal-br",
-            Rule::KeyLengths(_) => "lengths",
-        })
-        .collect();
-    if names.is_empty() { "full".to_owned() } else { names.join("-") }
-}
-
-/// Extents, without those that are 1 or implied: `b2-h6g2-q5-k2-d64-v32-s0.3`.
-fn shape_name(problem: &Problem) -> String {
-    let mut parts = Vec::new();
-    if problem.batch > 1 {
-        parts.push(format!("b{}", problem.batch));
-    }
-    if problem.query_heads != problem.key_heads {
-        parts.push(format!("h{}g{}", problem.query_heads, problem.key_heads));
-    } else if problem.query_heads > 1 {
-        parts.push(format!("h{}", problem.query_heads));
-    }
-    parts.push(format!("q{}-k{}-d{}", problem.query_len, problem.key_len, problem.head_dim));
-    if problem.value_dim != problem.head_dim {
-        parts.push(format!("v{}", problem.value_dim));
-    }
-    if let Scale::Value(scale) = problem.scale {
-        parts.push(format!("s{scale}"));
-    }
-    parts.join("-")
-}
-
 /// The formats that cases are generated for, in the order that they run.
 pub const FORMATS: [Format; 4] = [Format::F64, Format::F32, Format::F16, Format::Bf16];
 
 #[cfg(test)]
 mod tests {
-    use flashproof_spec::mask::Mask;
+    use flashproof_spec::mask::{Mask, Rule};
 
     use super::*;
 

@@ -15,6 +15,8 @@ pub(super) enum Stream {
     Value = 3,
     OutputGradient = 4,
     LseGradient = 5,
+    Bias = 6,
+    Sink = 7,
 }
 
 /// FlashAttention-3 (arXiv 2407.08608, section 4.3) draws entries from

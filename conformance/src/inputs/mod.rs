@@ -1,24 +1,34 @@
 //! Inputs: deterministic families of query, key and value tensors, and of upstream gradients.
 //!
-//! A [`Family`] pairs a pattern of scores (how query and key are drawn) with a pattern of values.
-//! Everything is drawn in `f64` from `ChaCha8` with an explicit seed and rounded to the problem's
+//! A [`Family`] pairs a pattern of scores (how query and key are drawn) with a pattern of values;
+//! [`Modifiers`] say how bias and sinks are drawn where a problem has them. Everything is drawn in `f64` from `ChaCha8` with an explicit seed and rounded to the problem's
 //! format, so a family, a problem and a seed name the same bits on every run.
 
+pub mod bias;
 mod draw;
+pub mod layout;
+mod modifiers;
+pub mod pattern;
 pub mod poison;
 pub mod scores;
+pub mod sink;
 pub mod upstream;
 pub mod values;
 
 use std::fmt;
 use std::str::FromStr;
 
+use flashproof_spec::layout::Placed;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Inputs, Tensor};
 use ndarray::{Array4, s};
 use serde::{Deserialize, Serialize};
 
+pub use bias::BiasValues;
+pub use layout::LayoutKind;
+pub use modifiers::Modifiers;
 pub use scores::Scores;
+pub use sink::SinkValues;
 pub use upstream::Upstream;
 pub use values::Values;
 
@@ -127,10 +137,10 @@ impl From<Family> for String {
     }
 }
 
-/// Query, key and value of the family for the problem.
+/// Query, key and value of the family for the problem, and normal bias and sinks where it has them.
 ///
-/// The same arguments give the same bits. Query, key and value come from separate streams of the
-/// seed, so families that share a pattern share its numbers.
+/// The same arguments give the same bits. Each tensor comes from a stream of its own of the seed, so
+/// families that share a pattern share its numbers.
 ///
 /// # Errors
 /// [`Misfit`] where [`Family::fits`] says so.
@@ -138,6 +148,22 @@ impl From<Family> for String {
 /// # Panics
 /// When the problem is not valid: [`Problem::validate`] it first.
 pub fn generate(problem: &Problem, family: Family, seed: u64) -> Result<Inputs, Misfit> {
+    generate_modified(problem, family, Modifiers::default(), seed)
+}
+
+/// As [`generate`], with bias and sinks of these patterns.
+///
+/// # Errors
+/// As [`generate`].
+///
+/// # Panics
+/// As [`generate`].
+pub fn generate_modified(
+    problem: &Problem,
+    family: Family,
+    modifiers: Modifiers,
+    seed: u64,
+) -> Result<Inputs, Misfit> {
     family.fits(problem)?;
     let (query, mut key) = scores::draw(problem, family.scores, seed);
     if family.values == Values::Cancelling {
@@ -145,7 +171,25 @@ pub fn generate(problem: &Problem, family: Family, seed: u64) -> Result<Inputs, 
     }
     let value = values::draw(problem, family.values, seed);
     let tensor = |values: Array4<f64>| Tensor::rounded(problem.format, &values.into_dyn());
-    Ok(Inputs { query: tensor(query), key: tensor(key), value: tensor(value) })
+    let inputs = Inputs {
+        query: tensor(query),
+        key: tensor(key),
+        value: tensor(value),
+        bias: problem.bias.map(|bias| bias::draw(problem, bias, modifiers.bias, seed)),
+        sink: modifiers.sinks(problem, seed),
+    };
+    Ok(if problem.layout.is_contiguous() { inputs } else { as_stored(problem, inputs) })
+}
+
+/// The inputs as the layout holds them: elements that share a place are equal, and those without
+/// storage are NaN.
+fn as_stored(problem: &Problem, inputs: Inputs) -> Inputs {
+    Inputs {
+        query: problem.as_stored(Placed::Query, &inputs.query),
+        key: problem.as_stored(Placed::Key, &inputs.key),
+        value: problem.as_stored(Placed::Value, &inputs.value),
+        ..inputs
+    }
 }
 
 /// Makes each key of odd position equal to the one before it.

@@ -197,7 +197,7 @@ impl Scores {
 
     /// The score that every key is given, before its place in the pattern, where the pattern sets
     /// scores.
-    const fn level(self) -> Option<f64> {
+    pub(crate) const fn level(self) -> Option<f64> {
         match self {
             Self::TiesHigh => Some(TIED_SCORE),
             Self::TiesLow => Some(-TIED_SCORE - BELOW_TIE),

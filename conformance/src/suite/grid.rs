@@ -1,10 +1,10 @@
 //! Cases that cover every pair of conditions.
 
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::{Problem, Scale};
 
 use super::Suite;
+use super::masks::MaskKind;
 use super::pairwise::{self, Partial};
 use crate::case::Case;
 use crate::inputs::poison::Poison;
@@ -34,28 +34,11 @@ enum ValueDim {
     Of(usize),
 }
 
-#[derive(Clone, Copy)]
-enum MaskKind {
-    Full,
-    TopLeft,
-    BottomRight,
-    Lengths,
-    LengthsTopLeft,
-    LengthsBottomRight,
-}
-
 /// Extents about the powers of two that kernels tile by, and the smallest ones.
 const QUICK: Grid = Grid {
     query_len: &[5, 1, 2, 3, 17, 63, 64, 65, 127, 257],
     key_len: &[17, 1, 2, 3, 5, 63, 64, 65, 127, 257],
-    mask: &[
-        MaskKind::BottomRight,
-        MaskKind::Full,
-        MaskKind::TopLeft,
-        MaskKind::Lengths,
-        MaskKind::LengthsTopLeft,
-        MaskKind::LengthsBottomRight,
-    ],
+    mask: &MaskKind::PLAIN,
     scores: SCORES,
     values: VALUES,
     upstream: &[None],
@@ -167,7 +150,7 @@ pub(super) fn cases(suite: Suite, seed: u64) -> Vec<Case> {
     let poisoned = POISONED.rows().into_iter().flat_map(|row| {
         Poison::ALL.into_iter().filter_map(move |poison| {
             let case = POISONED.case(&row, Some(poison), seed);
-            (!poison.keys(&case.problem).is_empty()).then_some(case)
+            case.poisons_something().then_some(case)
         })
     });
     let special =
@@ -202,7 +185,7 @@ const SPECIAL: [Family; 4] = [
 fn special_problem() -> Problem {
     let mut problem = Problem::new(Format::F32, 4, 70, 8);
     (problem.batch, problem.key_heads, problem.key_len) = (2, 2, 66);
-    problem.mask = MaskKind::LengthsBottomRight.mask(problem.batch, problem.key_len);
+    problem.mask = MaskKind::LengthsBottomRight.mask(&problem);
     problem
 }
 
@@ -267,18 +250,15 @@ impl Grid {
         let batch = self.batch[row[dimension::BATCH]];
         let key_len = self.key_len[row[dimension::KEY_LEN]];
         let head_dim = self.head_dim[row[dimension::HEAD_DIM]];
-        let problem = Problem {
+        let mut problem = Problem {
             batch,
-            query_heads,
             key_heads,
             query_len: self.query_len[row[dimension::QUERY_LEN]],
-            key_len,
-            head_dim,
             value_dim: self.value_dim[row[dimension::VALUE_DIM]].given(head_dim),
-            format: Format::F32,
             scale: self.scale[row[dimension::SCALE]],
-            mask: self.mask[row[dimension::MASK]].mask(batch, key_len),
+            ..Problem::new(Format::F32, query_heads, key_len, head_dim)
         };
+        problem.mask = self.mask[row[dimension::MASK]].mask(&problem);
         let family = Family {
             scores: self.scores[row[dimension::SCORES]],
             values: self.values[row[dimension::VALUES]],
@@ -298,24 +278,4 @@ impl ValueDim {
             Self::Of(value_dim) => value_dim,
         }
     }
-}
-
-impl MaskKind {
-    fn mask(self, batch: usize, key_len: usize) -> Mask {
-        let lengths = || Rule::KeyLengths(lengths(batch, key_len));
-        let rules = match self {
-            Self::Full => vec![],
-            Self::TopLeft => vec![Rule::CausalTopLeft],
-            Self::BottomRight => vec![Rule::CausalBottomRight],
-            Self::Lengths => vec![lengths()],
-            Self::LengthsTopLeft => vec![lengths(), Rule::CausalTopLeft],
-            Self::LengthsBottomRight => vec![lengths(), Rule::CausalBottomRight],
-        };
-        Mask { rules }
-    }
-}
-
-/// Two thirds of the keys, then all of them, then none.
-fn lengths(batch: usize, key_len: usize) -> Vec<usize> {
-    (0..batch).map(|member| [key_len - key_len / 3, key_len, 0][member % 3]).collect()
 }

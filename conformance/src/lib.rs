@@ -14,10 +14,13 @@
 
 pub mod adapter;
 pub mod case;
+pub mod closed;
 pub mod diagnosis;
 pub mod inputs;
 pub mod io;
 pub mod judge;
+pub mod merge;
+pub mod relation;
 pub mod report;
 pub mod run;
 pub mod suite;

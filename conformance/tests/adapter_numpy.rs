@@ -9,14 +9,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use adapter_support::conduct::{FAULTS, GRADIENT_FAULTS, Pass};
-use adapter_support::{pointed, python};
+use adapter_support::{masks, placed, pointed, python, scored};
 use flashproof_conformance::adapter::exec::protocol::Outcome;
 use flashproof_conformance::adapter::exec::{Exec, parse_answer};
-use flashproof_conformance::adapter::{Failure, Options, Subject};
+use flashproof_conformance::adapter::{Backward, Failure, Options, Subject};
 use flashproof_spec::format::Format;
-use flashproof_spec::mask::Rule;
+use flashproof_spec::mask::{Alignment, Mask, Rule, Window};
+use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{LogError, Profile};
+use flashproof_spec::score::{Alibi, Slopes, Softcap, SoftcapOrder};
 use flashproof_spec::tensor::{Inputs, Outputs, Tensor};
 use ndarray::{ArrayD, IxDyn};
 use serde_json::{Value, json};
@@ -56,6 +58,57 @@ fn numpy_is_exact_where_the_answer_is() {
             }
         }
     }
+}
+
+#[test]
+fn numpy_knows_every_mask_rule() {
+    let test = "adapter_numpy::numpy_knows_every_mask_rule";
+    let Some(command) = python::worker(test, "numpy_worker.py") else { return };
+    let mut subject = start(&command);
+    for (name, rules) in masks::of_every_kind(&pointed::problem(Format::F32)) {
+        let problem = pointed::problem_with(Format::F32, rules);
+        assert_eq!(problem.validate(), Ok(()), "{name}");
+        for pass in Pass::ALL {
+            let outcome = pass.run(&mut subject, &problem);
+            assert_eq!(outcome, Ok(pass.exact(&problem)), "{name} {pass:?}");
+        }
+    }
+}
+
+#[test]
+fn numpy_reads_and_writes_every_layout() {
+    let test = "adapter_numpy::numpy_reads_and_writes_every_layout";
+    let Some(command) = python::worker(test, "numpy_worker.py") else { return };
+    let mut subject = start(&command);
+    for format in [Format::F64, Format::Bf16] {
+        for (layout, problem) in placed::problems(format) {
+            for pass in Pass::ALL {
+                let found = pass.run(&mut subject, &problem).expect("an answer");
+                let exact = placed::exact(pass, &problem);
+                assert!(placed::same(&found, &exact), "{format} {layout} {pass:?}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn numpy_takes_bias_sinks_and_dropout() {
+    let test = "adapter_numpy::numpy_takes_bias_sinks_and_dropout";
+    let Some(command) = python::worker(test, "numpy_worker.py") else { return };
+    let problem = scored::problem(Format::F32);
+    let cotangents = scored::cotangents(&problem);
+    let answer = start(&command).backward(&problem, &scored::inputs(&problem), &cotangents);
+    let gradients = scored::gradients(&problem, &cotangents);
+    assert_eq!(answer, Ok(Backward { outputs: scored::outputs(&problem), gradients }));
+}
+
+#[test]
+fn numpy_merges() {
+    let test = "adapter_numpy::numpy_merges";
+    let Some(command) = python::worker(test, "numpy_worker.py") else { return };
+    let problem = pointed::problem(Format::Bf16);
+    let (whole, parts) = pointed::partials(&problem);
+    assert_eq!(start(&command).merge(&problem, &parts), Ok(whole));
 }
 
 #[test]
@@ -106,6 +159,8 @@ fn numpy_rounds_outputs_to_nearest_even() {
             query: tensor(&problem.query_shape(), vec![0.0]),
             key: tensor(&problem.key_shape(), vec![1.0; 2]),
             value: tensor(&problem.value_shape(), values.collect()),
+            bias: None,
+            sink: None,
         };
         let output = subject.forward(&problem, &inputs).expect("an answer").output;
         for ((a, b), &found) in columns.into_iter().zip(output.values()) {
@@ -227,6 +282,142 @@ fn causal_top_left_is_wrong_in_every_row() {
 }
 
 #[test]
+fn assume_packed_is_wrong_where_heads_are_not_outside() {
+    let test = "adapter_numpy::assume_packed_is_wrong_where_heads_are_not_outside";
+    let Some(command) = python::worker(test, "faulty.py") else { return };
+    let mut subject = start(&format!("{command} assume-packed"));
+    for (layout, problem) in placed::problems(Format::F32) {
+        let found = Pass::Forward.run(&mut subject, &problem);
+        let exact = placed::exact(Pass::Forward, &problem);
+        let right = found.as_ref().is_ok_and(|found| placed::same(found, &exact));
+        assert_eq!(right, ["ragged", "paged"].contains(&layout), "{layout}: {found:?}");
+    }
+}
+
+/// LSEs of a worker on a case in which all keys score 0: of `n` keys each weighs `1/n`, and the LSE is
+/// `ln n`.
+fn even_lse(command: &str, problem: &Problem) -> Tensor {
+    let inputs = pointed::inputs(problem);
+    let query = Tensor::rounded(Format::F32, &ArrayD::zeros(IxDyn(&problem.query_shape())));
+    let answer = start(command).forward(problem, &Inputs { query, ..inputs });
+    answer.expect("an answer").lse.expect("an LSE")
+}
+
+#[test]
+fn mask_head0_is_wrong_in_the_other_heads() {
+    let test = "adapter_numpy::mask_head0_is_wrong_in_the_other_heads";
+    let Some(command) = python::worker(test, "faulty.py") else { return };
+    let rule = Rule::Boolean(Pattern::from_fn([1, 1, 1, 20], |[_, _, _, key]| key < 15));
+    let problem = pointed::problem_with(Format::F32, vec![rule]);
+    let worker = python::worker(test, "numpy_worker.py").expect("the same Python");
+    let right = even_lse(&worker, &problem);
+    let found = even_lse(&format!("{command} mask-head0"), &problem);
+    for ((_, head, _), lse) in found.view3().indexed_iter() {
+        let first = right.view3()[[0, 0, 0]];
+        assert_eq!(*lse == first, head == 0, "head {head}: {lse} and {first}");
+    }
+}
+
+#[test]
+fn window_plus_one_is_wrong_where_a_key_comes_in_on_the_left() {
+    let test = "adapter_numpy::window_plus_one_is_wrong_where_a_key_comes_in_on_the_left";
+    let Some(command) = python::worker(test, "faulty.py") else { return };
+    let window = Window { left: Some(0), right: Some(0), alignment: Alignment::BottomRight };
+    let problem = pointed::problem_with(Format::F32, vec![Rule::Window(window)]);
+    let worker = python::worker(test, "numpy_worker.py").expect("the same Python");
+    assert!(even_lse(&worker, &problem).values().iter().all(|&lse| lse == 0.0));
+    let found = even_lse(&format!("{command} window-plus-one"), &problem);
+    assert!(found.values().iter().all(|&lse| lse > 0.0), "{found:?}");
+}
+
+/// Which outputs and gradients of a worker with the fault are not the exact ones.
+fn scored_wrong(test: &str, fault: &str) -> Option<Vec<&'static str>> {
+    let command = python::worker(test, "faulty.py")?;
+    let problem = scored::problem(Format::F32);
+    let cotangents = scored::cotangents(&problem);
+    let mut subject = start(&format!("{command} {fault}"));
+    let answer = subject.backward(&problem, &scored::inputs(&problem), &cotangents);
+    let Backward { outputs, gradients } = answer.expect("an answer");
+    let (exact, slopes) = (scored::outputs(&problem), scored::gradients(&problem, &cotangents));
+    let differ = [
+        ("output", outputs.output != exact.output),
+        ("lse", outputs.lse != exact.lse),
+        ("query", gradients.query != slopes.query),
+        ("key", gradients.key != slopes.key),
+        ("value", gradients.value != slopes.value),
+        ("bias", gradients.bias != slopes.bias),
+        ("sink", gradients.sink != slopes.sink),
+    ];
+    Some(differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect())
+}
+
+#[test]
+fn dbias_no_reduce_is_wrong_in_the_bias() {
+    let test = "adapter_numpy::dbias_no_reduce_is_wrong_in_the_bias";
+    let Some(wrong) = scored_wrong(test, "dbias-no-reduce") else { return };
+    assert_eq!(wrong, ["bias"]);
+}
+
+#[test]
+fn sink_per_split_is_wrong_in_the_lse_and_what_follows() {
+    let test = "adapter_numpy::sink_per_split_is_wrong_in_the_lse_and_what_follows";
+    let Some(wrong) = scored_wrong(test, "sink-per-split") else { return };
+    // half of the weight of a row without keys, or of one that its sink has all of, is the other's
+    assert!(wrong.contains(&"lse") && !wrong.contains(&"output"), "{wrong:?}");
+}
+
+#[test]
+fn dropout_post_p_is_wrong_in_score_gradients() {
+    let test = "adapter_numpy::dropout_post_p_is_wrong_in_score_gradients";
+    let Some(wrong) = scored_wrong(test, "dropout-post-p") else { return };
+    assert_eq!(wrong, ["query", "key", "bias"]);
+}
+
+#[test]
+fn alibi_exponent_is_wrong_where_heads_are_no_power_of_two() {
+    let test = "adapter_numpy::alibi_exponent_is_wrong_where_heads_are_no_power_of_two";
+    let Some(command) = python::worker(test, "faulty.py") else { return };
+    let mut faulty = start(&format!("{command} alibi-exponent"));
+    let worker = python::worker(test, "numpy_worker.py").expect("the same Python");
+    let mut right = start(&worker);
+    let alibi = Alibi { slopes: Slopes::Standard, alignment: Alignment::BottomRight };
+    for (heads, differs) in [(4, false), (6, true)] {
+        let problem = Problem {
+            query_heads: heads,
+            alibi: Some(alibi.clone()),
+            ..pointed::problem(Format::F32)
+        };
+        let (found, expected) = (run(&mut faulty, &problem), run(&mut right, &problem));
+        assert_eq!(found.expect("an answer") != expected.expect("an answer"), differs, "{heads}");
+    }
+}
+
+/// One key is hidden, and weighs as one that scores -1 where the softcap of 1 comes last.
+#[test]
+fn softcap_after_mask_sees_what_is_hidden() {
+    let test = "adapter_numpy::softcap_after_mask_sees_what_is_hidden";
+    let Some(command) = python::worker(test, "faulty.py") else { return };
+    let problem = Problem {
+        key_len: 2,
+        mask: Mask::only(Rule::CausalTopLeft),
+        softcap: Some(Softcap { cap: 1.0, order: SoftcapOrder::BeforeBias }),
+        ..Problem::new(Format::F32, 1, 1, 1)
+    };
+    let column = |values: &[f64]| {
+        let values = ArrayD::from_shape_vec(IxDyn(&[1, 1, values.len(), 1]), values.to_vec());
+        Tensor::exact(Format::F32, values.expect("a column")).expect("exact values")
+    };
+    let inputs = Inputs::new(column(&[0.0]), column(&[0.0, 0.0]), column(&[0.0, 1.0]));
+    let worker = python::worker(test, "numpy_worker.py").expect("the same Python");
+    let output = |command: &str| {
+        let answer = start(command).forward(&problem, &inputs).expect("an answer");
+        answer.output.values()[[0, 0, 0, 0]]
+    };
+    assert_eq!(output(&worker), 0.0);
+    assert!(output(&format!("{command} softcap-after-mask")) > 0.0);
+}
+
+#[test]
 fn every_fault_of_conduct_is_told_from_the_others() {
     let test = "adapter_numpy::every_fault_of_conduct_is_told_from_the_others";
     let Some(command) = python::worker(test, "faulty.py") else { return };
@@ -247,30 +438,14 @@ fn every_fault_of_conduct_is_told_from_the_others() {
     }
 }
 
-/// Lines of the functions named, with the blank ones that follow.
-fn lines_of(worker: &str, functions: &[&str]) -> usize {
-    let starts =
-        |line: &&str| functions.iter().any(|name| line.starts_with(&format!("def {name}(")));
-    let mut count = 0;
-    let mut lines = worker.lines().peekable();
-    while let Some(line) = lines.next() {
-        if starts(&line) {
-            count += 1;
-            while lines.next_if(|line| line.is_empty() || line.starts_with(' ')).is_some() {
-                count += 1;
-            }
-        }
-    }
-    count
-}
-
 #[test]
 fn the_worker_is_short() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("worker/numpy_worker.py");
-    let worker = std::fs::read_to_string(path).expect("the worker");
-    let lines = worker.lines().count();
-    let backward = lines_of(&worker, &["gradients", "backward"]);
-    assert!(backward > 0 && backward < 40, "{backward} lines of the backward pass");
-    assert!(lines - backward < 60, "{} other lines", lines - backward);
-    assert!(lines < 100, "{lines} lines");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("worker");
+    for (file, limit) in
+        [("flashproof_worker.py", 100), ("numpy_worker.py", 130), ("numpy_scores.py", 140)]
+    {
+        let text = std::fs::read_to_string(folder.join(file)).expect("a part of the worker");
+        let lines = text.lines().count();
+        assert!(lines < limit, "{file} has {lines} lines");
+    }
 }

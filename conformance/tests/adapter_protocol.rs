@@ -3,14 +3,15 @@
 #[path = "adapter_support/mod.rs"]
 mod adapter_support;
 
-use adapter_support::messages::{some_files, some_hello};
+use adapter_support::messages::{some_files, some_hello, some_rules};
 use flashproof_conformance::adapter::exec::protocol::{
     Answer, Operation, Outcome, PROTOCOL, Request,
 };
 use flashproof_conformance::adapter::exec::{Declaration, HelloError, parse_answer};
-use flashproof_conformance::adapter::{AnswerError, Choices, EmptyRow, LseBase};
+use flashproof_conformance::adapter::{AnswerError, Choices, EmptyRow, Guarantees, LseBase};
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
+use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{Accumulation, LogError, Profile, Schedule};
 use serde_json::{Value, json};
 
@@ -84,7 +85,23 @@ fn choices_are_named() {
         "choices": {"lse_base": "two", "empty_row": "nan"},
     });
     let declaration = Declaration::parse(&hello.to_string()).expect("a declaration");
-    assert_eq!(declaration.choices, Choices { lse_base: LseBase::Two, empty_row: EmptyRow::Nan });
+    let expected =
+        Choices { lse_base: LseBase::Two, empty_row: EmptyRow::Nan, ..Choices::default() };
+    assert_eq!(declaration.choices, expected);
+}
+
+#[test]
+fn guarantees_are_none_unless_declared() {
+    let declared = |guarantees: &str| {
+        let hello =
+            format!(r#"{{"protocol": 1, "name": "", "profiles": {{"f32": "dense"}}{guarantees}}}"#);
+        Declaration::parse(&hello).map(|declaration| declaration.guarantees)
+    };
+    assert_eq!(declared(""), Ok(Guarantees::default()));
+    let deterministic = Guarantees { deterministic: true, batch_invariant: false };
+    assert_eq!(declared(r#", "guarantees": {"deterministic": true}"#), Ok(deterministic));
+    let error = declared(r#", "guarantees": {"determinism": true}"#).expect_err("a typo");
+    assert!(error.to_string().contains("determinism"), "{error}");
 }
 
 #[test]
@@ -98,6 +115,7 @@ fn operations_are_named() {
     let both = [Operation::Forward, Operation::Backward].into();
     assert_eq!(declared(json!(["backward", "forward"])), Ok(both));
     assert_eq!(declared(json!(["backward"])), Ok([Operation::Backward].into()));
+    assert_eq!(declared(json!(["merge"])), Ok([Operation::Merge].into()));
     assert_eq!(declared(json!([])), Err(HelloError::NoOperations));
     let error = declared(json!(["forward", "sideways"])).expect_err("no operation");
     let text = error.to_string();
@@ -113,7 +131,7 @@ fn forward_is_the_only_operation_by_default() {
 
 #[test]
 fn an_operation_is_asked_for_by_its_name() {
-    for operation in [Operation::Forward, Operation::Backward] {
+    for operation in [Operation::Forward, Operation::Backward, Operation::Merge] {
         assert_eq!(serde_json::to_value(operation).expect("JSON"), operation.name());
         let request = Request::new(operation, some_files());
         let request = serde_json::to_value(request).expect("JSON");
@@ -294,10 +312,56 @@ fn fields_are_written_with_underscores() {
             assert!(!field.contains('-'), "{field}");
         }
     }
-    let choices = Choices { lse_base: LseBase::Two, empty_row: EmptyRow::Nan };
-    let expected = json!({"lse_base": "two", "empty_row": "nan"});
-    assert_eq!(serde_json::to_value(choices).expect("JSON"), expected);
     assert_eq!(files["problem"]["mask"][0], "causal-top-left");
+}
+
+/// The JSON in code of a table's cells and of running text.
+fn documented_snippets() -> Vec<String> {
+    page().split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A problem with whatever is written of masks, scores and layouts, dots filled in.
+#[test]
+fn the_documented_rules_and_fields_are_understood() {
+    let pattern = json!({"shape": [1, 1, 1, 1], "rows": ["1"]}).to_string();
+    let fill = |snippet: &str| {
+        snippet.replace("[...]", "[1]").replace(": pattern", &format!(": {pattern}"))
+    };
+    let problem = |field: &str, value: &Value| {
+        let mut problem = serde_json::to_value(some_files().problem).expect("JSON");
+        problem[field] = value.clone();
+        serde_json::from_value::<Problem>(problem)
+    };
+    let snippets = documented_snippets();
+    for rule in some_rules() {
+        let name = rule.as_str().map_or_else(
+            || rule.as_object().expect("an object").keys().next().cloned().expect("a name"),
+            str::to_owned,
+        );
+        let start = if rule.is_string() { format!("\"{name}\"") } else { format!("{{\"{name}\":") };
+        let snippet = snippets.iter().find(|snippet| snippet.starts_with(&start)).expect(&name);
+        let rule: Value = serde_json::from_str(&fill(snippet)).expect(&name);
+        problem("mask", &json!([rule])).expect(&name);
+    }
+    for field in ["softcap", "bias", "alibi", "sink", "dropout"] {
+        let start = format!("\"{field}\": ");
+        let found: Vec<_> = snippets.iter().filter_map(|it| it.strip_prefix(&start)).collect();
+        assert!(!found.is_empty(), "{field} is not in PROTOCOL.md");
+        for snippet in found {
+            let value = serde_json::from_str(&fill(snippet)).expect(snippet);
+            problem(field, &value).expect(snippet);
+        }
+    }
+    for layout in ["ragged", "paged"] {
+        let start = format!("{{\"{layout}\":");
+        let snippet = snippets.iter().find(|snippet| snippet.starts_with(&start)).expect(layout);
+        let value = serde_json::from_str(snippet).expect(snippet);
+        problem("layout", &value).expect(snippet);
+    }
+    let strides = snippets.iter().find(|snippet| snippet.starts_with("{\"elements\":"));
+    let strides: Value = serde_json::from_str(strides.expect("strides")).expect("JSON");
+    let strided = json!({"query": strides, "key": strides, "value": strides, "output": strides});
+    problem("layout", &json!({"strided": strided})).expect("strides");
 }
 
 #[test]
@@ -311,7 +375,8 @@ fn the_fields_of_a_declaration_are_documented() {
 
 #[test]
 fn messages_survive_a_round_trip() {
-    for request in [Request::Forward(some_files()), Request::Backward(some_files())] {
+    for operation in [Operation::Forward, Operation::Backward, Operation::Merge] {
+        let request = Request::new(operation, some_files());
         let line = serde_json::to_string(&request).expect("JSON");
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Request>(&line).expect("a request"), request);

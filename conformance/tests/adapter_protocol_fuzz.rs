@@ -3,17 +3,19 @@
 #[path = "adapter_support/mod.rs"]
 mod adapter_support;
 
-use adapter_support::messages::{some_hello, some_problem};
+use adapter_support::messages::{placed_problems, some_hello, some_problem};
 use adapter_support::property::settings;
-use flashproof_conformance::adapter::exec::protocol::PROTOCOL;
+use flashproof_conformance::adapter::exec::protocol::{PROTOCOL, Request};
 use flashproof_conformance::adapter::exec::{Declaration, parse_answer};
+use flashproof_conformance::adapter::{CausalAlignment, Choices, SoftcapChoice, WindowConvention};
+use flashproof_spec::layout::Placed;
 use flashproof_spec::problem::Problem;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// JSON of the words that the messages are made of.
 fn value() -> impl Strategy<Value = Value> {
-    const WORDS: [&str; 42] = [
+    const WORDS: [&str; 78] = [
         "id",
         "ok",
         "error",
@@ -56,6 +58,42 @@ fn value() -> impl Strategy<Value = Value> {
         "tensor-core",
         "chunk",
         "depth",
+        "merge",
+        "key-starts",
+        "query-lengths",
+        "window",
+        "left",
+        "right",
+        "alignment",
+        "top-left",
+        "prefix",
+        "lengths",
+        "chunked",
+        "size",
+        "dilated",
+        "step",
+        "documents",
+        "boolean",
+        "block-sparse",
+        "pattern",
+        "shape",
+        "rows",
+        "softcap",
+        "cap",
+        "bias",
+        "alibi",
+        "slopes",
+        "given",
+        "sink",
+        "logits",
+        "dropout",
+        "keep",
+        "layout",
+        "strided",
+        "strides",
+        "ragged",
+        "paged",
+        "block_table",
     ];
     let word = prop::sample::select(WORDS.as_slice());
     let leaf = prop_oneof![
@@ -115,7 +153,8 @@ fn pose(problem: Value) -> bool {
     if problem.validate().is_err() {
         return false;
     }
-    let small = problem.batch.max(problem.query_heads).max(problem.query_len).max(problem.key_len);
+    let lengths = problem.query_len.max(problem.key_len).max(problem.head_dim);
+    let small = problem.batch.max(problem.query_heads).max(lengths).max(problem.value_dim);
     if small < 64 {
         let last =
             (problem.batch - 1, problem.query_heads - 1, problem.query_len.saturating_sub(1));
@@ -123,12 +162,35 @@ fn pose(problem: Value) -> bool {
         assert!(seen.len() <= problem.key_len);
     }
     assert!(problem.scale_f64().is_finite());
+    if small < 64 {
+        for placed in Placed::ALL {
+            let len = problem.buffer_len(placed);
+            assert!(problem.owned(placed).all(|(_, offset)| offset < len), "{placed:?}");
+        }
+        let choices = Choices {
+            causal: CausalAlignment::TopLeft,
+            window: WindowConvention::Count,
+            softcap: SoftcapChoice::AfterBias,
+            ..Choices::default()
+        };
+        assert_eq!(choices.read(&problem).validate(), Ok(()));
+    }
     true
+}
+
+/// A request for a forward pass with every rule and field.
+fn some_request() -> Value {
+    json!({
+        "op": "forward", "id": 7, "scale": 0.5, "problem": some_problem(), "inputs": "a",
+        "outputs": "b",
+    })
 }
 
 #[test]
 fn the_undisturbed_messages_are_understood() {
     assert!(pose(some_problem()));
+    assert!(placed_problems().into_iter().all(pose));
+    assert!(serde_json::from_value::<Request>(some_request()).is_ok());
     assert!(Declaration::parse(&some_hello().to_string()).is_ok());
 }
 
@@ -171,6 +233,22 @@ proptest! {
     #[test]
     fn disturbed_problems_are_posed_or_refused(value in disturbed(some_problem())) {
         pose(value);
+    }
+
+    #[test]
+    fn disturbed_layouts_are_posed_or_refused(
+        value in prop::sample::select(placed_problems()).prop_flat_map(disturbed),
+    ) {
+        pose(value);
+    }
+
+    #[test]
+    fn disturbed_requests_are_understood_or_refused(value in disturbed(some_request())) {
+        if let Ok(Request::Forward(case)) = serde_json::from_value::<Request>(value.clone()) {
+            prop_assert_eq!(&value["op"], "forward");
+            pose(value["problem"].clone());
+            prop_assert_eq!(value["id"].as_u64(), Some(case.id));
+        }
     }
 
     #[test]

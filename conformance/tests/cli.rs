@@ -151,6 +151,47 @@ fn cases_are_listed_with_their_reasons() {
 }
 
 #[test]
+fn every_reported_fault_is_listed_with_its_cases_clauses_and_sources() {
+    let listed = stdout(&flashproof(&["cases", "--bug"]));
+    let lines: Vec<_> = listed.lines().collect();
+    assert_eq!(lines.len(), 51, "{listed}");
+    for (line, bug) in lines.iter().zip(1_usize..) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[0], bug.to_string(), "{line}");
+        assert!(words[1].starts_with(&format!("{bug}-")), "{line}");
+        assert!(line.contains("FAS:") && line.contains(['#', '.']), "{line}");
+    }
+    assert!(lines[14].contains("15-alibi-3-heads") && lines[14].contains("llama.cpp PR#20031"));
+    // The same of one fault, case by case.
+    let one = stdout(&flashproof(&["cases", "--bug", "15", "--format", "f32", "--long"]));
+    assert_eq!(one.matches("violates FAS:score.alibi.slopes").count(), 4, "{one}");
+}
+
+#[test]
+fn a_feature_chooses_the_cases_that_ask_for_it() {
+    let listed = |arguments: &[&str]| {
+        stdout(&flashproof(&[&["cases", "--format", "f32"], arguments].concat()))
+    };
+    let (all, sinks) = (listed(&[]).lines().count(), listed(&["--feature", "sink"]));
+    assert!(0 < sinks.lines().count() && sinks.lines().count() < all);
+    let named = |line: &str| line.contains("sink-") || line.contains("/reported/42-");
+    assert!(sinks.lines().all(named), "{sinks}");
+    let both = listed(&["--feature", "sink,alibi"]).lines().count();
+    assert!(both > sinks.lines().count());
+
+    let arguments = ["check", "builtin:naive", "--format", "bf16", "--case", "*/reported/42-*"];
+    let output = flashproof(&[&arguments[..], &["--feature", "sink"]].concat());
+    assert_eq!(status(&output), 0, "{}", stdout(&output));
+    for part in ["4 pass", "with sink"] {
+        assert!(stdout(&output).contains(part), "{}", stdout(&output));
+    }
+    let none = refused(&[&arguments[..], &["--feature", "layout"]].concat());
+    assert!(none.contains("*/reported/42-*"), "{none}");
+    let reason = refused(&["cases", "--feature", "sinks"]);
+    assert!(reason.contains("'sinks'") && reason.contains("softcap"), "{reason}");
+}
+
+#[test]
 fn clauses_are_listed_shown_and_cited() {
     let all = stdout(&flashproof(&["spec"]));
     assert!(all.contains("FAS:fwd.online.rescale"));

@@ -16,6 +16,7 @@ use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{Accumulation, Profile};
+use flashproof_spec::score::{Bias, Sink};
 use flashproof_spec::tensor::{Gradients, Outputs, Tensor};
 use support::backward::TamperedBackward;
 use support::{map, with_value_at};
@@ -313,4 +314,113 @@ fn a_wrong_forward_pass_is_not_blamed_on_the_gradients() {
     let off = |backward| Ok::<_, Failure>(with_lse(backward, |it| Some(map(it, |x| x + 1.0))));
     let report = judge(&mut TamperedBackward::new("naive", off), normal(problem(Format::F32)));
     assert_eq!(clauses(&report), ["FAS:bound.fwd.lse"]);
+}
+
+/// A bias shared by heads and batch members, and logits of sinks; the first two queries see no key.
+fn modified(format: Format) -> Problem {
+    let bias = Some(Bias { shape: [1, 1, 5, 4], format: Format::F32 });
+    Problem { batch: 2, bias, sink: Some(Sink::Logits(Format::F32)), ..lengths_of_two(format) }
+}
+
+fn lengths_of_two(format: Format) -> Problem {
+    let mut problem = problem(format);
+    problem.mask = Mask { rules: vec![Rule::CausalBottomRight, Rule::KeyLengths(vec![3, 3])] };
+    problem
+}
+
+/// The gradients with that of bias or sinks changed.
+fn change_modifier(gradients: Gradients, of: Quantity, f: impl Fn(&Tensor) -> Tensor) -> Gradients {
+    match of {
+        Quantity::BiasGradient => Gradients { bias: gradients.bias.as_ref().map(f), ..gradients },
+        _ => Gradients { sink: gradients.sink.as_ref().map(f), ..gradients },
+    }
+}
+
+const MODIFIERS: [Quantity; 2] = [Quantity::BiasGradient, Quantity::SinkGradient];
+
+#[test]
+fn gradients_of_bias_and_sinks_pass_with_headroom() {
+    for format in [Format::F64, Format::F32, Format::F16, Format::Bf16] {
+        let report = tampered(normal(modified(format)), |gradients| gradients);
+        assert_eq!((report.verdict, &report.violations[..]), (Verdict::Pass, &[][..]));
+        for (quantity, elements) in MODIFIERS.into_iter().zip([20, 2]) {
+            let found = measured(&report, quantity);
+            assert_eq!(
+                (found.elements, found.wrong, found.unbounded, found.not_compared),
+                (elements, 0, 0, 0)
+            );
+            let worst = found.worst.as_ref().unwrap();
+            assert!(worst.ratio > 0.0 && worst.ratio <= 1.0, "{worst:?}");
+        }
+    }
+}
+
+#[test]
+fn a_problem_without_bias_and_sinks_has_no_gradients_of_them() {
+    let report = tampered(normal(problem(Format::F32)), |gradients| gradients);
+    assert!(MODIFIERS.into_iter().all(|quantity| report.of(quantity).is_none()));
+    // A sink of zero is no input.
+    let of_zero = Problem { sink: Some(Sink::Zero), ..problem(Format::F32) };
+    let report = tampered(normal(of_zero), |gradients| gradients);
+    assert_eq!(report.verdict, Verdict::Pass, "{report:#?}");
+    assert!(report.of(Quantity::SinkGradient).is_none());
+}
+
+#[test]
+fn one_element_of_dbias_or_dsink_off_is_found_where_it_is() {
+    let pair = Position::Pair { query: 3, key: 1 };
+    for (quantity, clause, at, head, position) in [
+        (Quantity::BiasGradient, "FAS:bound.bwd.bias", &[0, 0, 3, 1][..], 0, pair),
+        (Quantity::SinkGradient, "FAS:bound.bwd.sink", &[1], 1, Position::Head),
+    ] {
+        for (off, clause) in
+            [(1.5, clause), (f64::NAN, "FAS:bwd.output.written"), (f64::INFINITY, clause)]
+        {
+            let report = tampered(normal(modified(Format::F32)), |gradients| {
+                change_modifier(gradients, quantity, |it| {
+                    with_value_at(it, at, it.values()[at] + off)
+                })
+            });
+            assert_eq!((report.verdict, &clauses(&report)[..]), (Verdict::Fail, &[clause][..]));
+            let violation = &report.violations[0];
+            let place = Location { batch: 0, head, position, entry: None };
+            assert_eq!((violation.quantity, violation.worst.location), (quantity, place));
+            assert_eq!(measured(&report, quantity).wrong, 1);
+        }
+    }
+}
+
+/// Where the mask hides every site that shares an entry, and where a query sees no key.
+#[test]
+fn an_entry_of_the_bias_without_terms_has_a_gradient_of_exactly_zero() {
+    for at in [[0, 0, 1, 0], [0, 0, 4, 3]] {
+        for (wrong, expected) in [
+            (1e-30, vec!["FAS:bwd.bias.gradient"]),
+            (f64::NAN, vec!["FAS:bwd.output.written"]),
+            (-0.0, vec![]),
+        ] {
+            let report = tampered(normal(modified(Format::F32)), |gradients| {
+                change_modifier(gradients, Quantity::BiasGradient, |it| {
+                    with_value_at(it, &at, wrong)
+                })
+            });
+            assert_eq!(clauses(&report), expected, "{at:?} {wrong}");
+        }
+    }
+}
+
+#[test]
+fn a_gradient_of_the_bias_is_judged_whatever_it_is_broadcast_over() {
+    for shape in [[2, 2, 5, 4], [1, 2, 1, 4], [2, 1, 5, 1], [1, 1, 1, 1]] {
+        let bias = Some(Bias { shape, format: Format::F32 });
+        let problem = Problem { bias, ..modified(Format::Bf16) };
+        let report = tampered(normal(problem.clone()), |gradients| gradients);
+        assert_eq!(report.verdict, Verdict::Pass, "{shape:?}: {report:#?}");
+        let found = measured(&report, Quantity::BiasGradient);
+        assert_eq!((found.elements, found.unbounded), (shape.iter().product(), 0));
+        let report = tampered(normal(problem), |gradients| {
+            change_modifier(gradients, Quantity::BiasGradient, |it| map(it, |_| 0.0))
+        });
+        assert_eq!(clauses(&report), ["FAS:bound.bwd.bias"], "{shape:?}");
+    }
 }

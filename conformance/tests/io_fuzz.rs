@@ -5,6 +5,7 @@ mod property;
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
+use std::ops::Range;
 
 use flashproof_conformance::io::safetensors::{Archive, dtype_of, write_to};
 use flashproof_spec::format::Format;
@@ -24,6 +25,9 @@ fn read_all(bytes: &[u8]) -> usize {
             let rank = archive.describe(name).expect("a tensor that is there").0.len();
             let floats = archive.tensor(name).map_or(0, |tensor| tensor.values().len());
             let integers = archive.integers(name, rank).map_or(0, |values| values.len());
+            let spans = [0..1, 1..3, 2..usize::MAX, Range { start: 7, end: 6 }];
+            let bytes = spans.map(|span| archive.span(name, span).map_or(0, |bytes| bytes.len()));
+            assert!(bytes[3] == 0 && bytes.iter().all(|&read| read <= 16), "{bytes:?}");
             floats + integers
         })
         .sum()

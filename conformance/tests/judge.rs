@@ -8,7 +8,9 @@ use std::process::{Command, Output};
 use flashproof_conformance::adapter::{self, Choices};
 use flashproof_conformance::io::safetensors::{self, Archive};
 use flashproof_conformance::judge::sample::MOST_PAIRS;
-use flashproof_conformance::judge::{Described, JudgeError, Names, Origin, Request, judge};
+use flashproof_conformance::judge::{
+    AxisOrder, Described, JudgeError, Names, Origin, Request, judge,
+};
 use flashproof_conformance::report::model::Run;
 use flashproof_conformance::report::{CaseReport, Report};
 use flashproof_conformance::verdict::{Position, Verdict};
@@ -40,6 +42,7 @@ fn request(inputs: impl Into<PathBuf>, from: Origin) -> Request {
         inputs: inputs.into(),
         from,
         names: Names::default(),
+        order: AxisOrder::default(),
         described: Described::default(),
         profile: None,
         most_pairs: MOST_PAIRS,
@@ -71,7 +74,8 @@ fn of_layer(layer: usize, request: Request) -> Request {
 fn layer(layer: usize) -> (Problem, Inputs) {
     let mut archive = Archive::open(Path::new(MINILM)).unwrap();
     let mut tensor = |name: &str| archive.tensor(&format!("layer{layer}.{name}")).unwrap();
-    let inputs = Inputs { query: tensor("q"), key: tensor("k"), value: tensor("v") };
+    let inputs =
+        Inputs { query: tensor("q"), key: tensor("k"), value: tensor("v"), bias: None, sink: None };
     let mut problem = Problem::new(Format::F32, 12, 87, 32);
     problem.batch = 2;
     problem.mask = Mask::only(Rule::KeyLengths(vec![87, 8]));
@@ -243,7 +247,7 @@ fn a_flag_overrides_the_metadata() {
     let described = Described {
         causal: Some(Rule::CausalBottomRight),
         scale: Some("1/sqrt(d)".to_owned()),
-        lengths: None,
+        ..Described::default()
     };
     let right = Request { described, ..stored(&path, None) };
     let case = only_case(verdict_of(&right).unwrap());
@@ -331,7 +335,7 @@ fn what_does_not_fit_is_named() {
     let with = |described: Described| Request { described, ..stored(&path, None) };
     let lengths =
         |text: &str| with(Described { lengths: Some(text.to_owned()), ..Described::default() });
-    refused(&lengths("1,2"), &["2 key lengths", "batch of 1"]);
+    refused(&lengths("1,2"), &["key length: 2", "batch of 1"]);
     refused(&lengths("7"), &["7", "key_len = 6"]);
     refused(&lengths("a,b"), &["'a,b'", "small.safetensors", "lse"]);
     refused(&lengths("q"), &["'q'", "1 axes"]);
@@ -430,7 +434,12 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let path = small(&directory, &[("problem", &text), ("scale", &scale)]);
         let _ = verdict_of(&stored(&path, None));
-        let described = Described { scale: Some(scale), lengths: Some(lengths), causal: None };
+        let described = Described {
+            scale: Some(scale),
+            lengths: Some(lengths),
+            mask: Some(text),
+            ..Described::default()
+        };
         let _ = verdict_of(&Request { described, ..stored(&path, None) });
     }
 

@@ -9,7 +9,9 @@ use flashproof_conformance::case::Case;
 use flashproof_conformance::inputs::{Family, Scores, Upstream};
 use flashproof_conformance::io::safetensors::{self, Archive};
 use flashproof_conformance::judge::sample::MOST_PAIRS;
-use flashproof_conformance::judge::{Described, JudgeError, Names, Origin, Request, judge};
+use flashproof_conformance::judge::{
+    AxisOrder, Described, JudgeError, Names, Origin, Request, judge,
+};
 use flashproof_conformance::report::model::Run;
 use flashproof_conformance::report::{CaseReport, Report};
 use flashproof_conformance::verdict::{Position, Quantity, Verdict};
@@ -87,6 +89,7 @@ fn request(inputs: &Path, from: Origin) -> Request {
         inputs: inputs.to_owned(),
         from,
         names: Names::default(),
+        order: AxisOrder::default(),
         described,
         profile: None,
         most_pairs: MOST_PAIRS,
@@ -204,6 +207,7 @@ fn tensors_of_other_names_are_found_by_option() {
         query_gradient: name("dq"),
         key_gradient: name("dk"),
         value_gradient: name("dv"),
+        ..Names::default()
     };
     let case = only_case(verdict_of(&Request { names, ..stored(&path, None) }).unwrap());
     assert_eq!((case.verdict, compared(&case)), (Verdict::Pass, ALL));

@@ -78,6 +78,8 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
         query_gradient: None,
         key_gradient: None,
         value_gradient: None,
+        bias_gradient: None,
+        sink_gradient: None,
         violations: Vec::new(),
         diagnosis: Vec::new(),
         reproduce: format!("flashproof check 'exec:python3 worker.py' --case {name} --seed 7"),
@@ -117,6 +119,15 @@ fn measured_at_key(ratio: f64) -> Element {
     Element { location, ..measured(None, ratio) }
 }
 
+fn pair() -> Location {
+    let position = Position::Pair { query: 3, key: 1 };
+    Location { batch: 0, head: 1, position, entry: None }
+}
+
+fn sink() -> Location {
+    Location { batch: 0, head: 1, position: Position::Head, entry: None }
+}
+
 fn backward() -> CaseReport {
     let measured_of = |wrong, worst| Measured {
         elements: 640,
@@ -126,16 +137,28 @@ fn backward() -> CaseReport {
         worst: Some(worst),
     };
     let worst = measured_at_key(4.0);
+    let of_bias = Element { location: pair(), ..measured(None, 3.0) };
+    let of_sink = Element { location: sink(), ..measured(None, 0.125) };
     CaseReport {
         query_gradient: Some(measured_of(0, measured(Some(3), 0.75))),
         key_gradient: Some(measured_of(5, worst.clone())),
         value_gradient: Some(measured_of(0, measured_at_key(0.5))),
-        violations: vec![Violation {
-            clause: "FAS:bound.bwd.key",
-            quantity: Quantity::KeyGradient,
-            elements: 5,
-            worst,
-        }],
+        bias_gradient: Some(measured_of(1, of_bias.clone())),
+        sink_gradient: Some(measured_of(0, of_sink)),
+        violations: vec![
+            Violation {
+                clause: "FAS:bound.bwd.bias",
+                quantity: Quantity::BiasGradient,
+                elements: 1,
+                worst: of_bias,
+            },
+            Violation {
+                clause: "FAS:bound.bwd.key",
+                quantity: Quantity::KeyGradient,
+                elements: 5,
+                worst,
+            },
+        ],
         ..case("bf16/backward/gradient", Verdict::Fail)
     }
 }
@@ -167,6 +190,8 @@ fn report() -> Report {
         without_answer(Verdict::TimedOut, "timed out after 60 s"),
         without_answer(Verdict::Malformed, "malformed answer: 'output' has shape [1]"),
         without_answer(Verdict::Unsupported, "unsupported: key lengths"),
+        without_answer(Verdict::Unsupported, "unsupported: dropout"),
+        without_answer(Verdict::Unsupported, "unsupported: dropout"),
         without_answer(Verdict::Fail, "the kernel wrote to its input 'query'"),
         unbounded(),
     ];
@@ -179,7 +204,14 @@ fn with_fixed_version(report: Report) -> Report {
 
 fn judge_report() -> Report {
     let rows = RowsJudged { judged: 10, of: 5000, sample_seed: Some(7) };
-    let run = Run::Judge { inputs: "dump.safetensors".to_owned(), rows, keys: Some(rows) };
+    let all = RowsJudged { judged: 4, of: 4, sample_seed: None };
+    let run = Run::Judge {
+        inputs: "dump.safetensors".to_owned(),
+        rows,
+        keys: Some(rows),
+        bias_rows: Some(rows),
+        sinks: Some(all),
+    };
     with_fixed_version(Report::new(subject(), run, vec![case("dump.safetensors:q", Verdict::Pass)]))
 }
 
@@ -209,7 +241,7 @@ fn the_text_form_is_stable() {
 
 /// Field names of all objects, except of maps whose keys are data and of what other pages document.
 fn fields(value: &Value, found: &mut Vec<String>) {
-    const OPAQUE: [&str; 4] = ["profiles", "formats_refused", "verdicts", "unsupported"];
+    const OPAQUE: [&str; 3] = ["profiles", "formats_refused", "verdicts"];
     match value {
         Value::Array(items) => items.iter().for_each(|item| fields(item, found)),
         Value::Object(entries) => {
@@ -244,6 +276,30 @@ fn every_verdict_is_documented_as_it_is_written() {
         let written = serde_json::to_string(&verdict).unwrap().replace('"', "`");
         assert!(documentation.contains(&written), "REPORT.md lacks {written}");
     }
+}
+
+#[test]
+fn reasons_of_unsupported_cases_are_counted_and_sorted_by_count() {
+    let report = report();
+    let counted: Vec<_> =
+        report.summary.unsupported.iter().map(|it| (it.reason.as_str(), it.cases)).collect();
+    assert_eq!(counted, [("unsupported: dropout", 2), ("unsupported: key lengths", 1)]);
+    let text = as_text(&report);
+    let lines: Vec<_> = text.lines().skip_while(|line| !line.contains("not counted")).collect();
+    assert!(lines[0].contains("3 cases unsupported"), "{text}");
+    assert!(lines[1].contains("2 unsupported: dropout"), "{text}");
+    assert!(lines[2].contains("1 unsupported: key lengths"), "{text}");
+}
+
+#[test]
+fn a_place_is_the_indices_that_there_are() {
+    let json = |location: Location| serde_json::to_value(location).unwrap();
+    let row = Location { batch: 1, head: 2, position: Position::Query(3), entry: Some(4) };
+    assert_eq!(json(row), serde_json::json!({"batch": 1, "head": 2, "query": 3, "entry": 4}));
+    assert_eq!(json(pair()), serde_json::json!({"batch": 0, "head": 1, "query": 3, "key": 1}));
+    assert_eq!(json(sink()), serde_json::json!({"head": 1}));
+    assert_eq!(sink().to_string(), "head 1");
+    assert_eq!(pair().to_string(), "batch 0, head 1, query 3, key 1 of the bias");
 }
 
 #[test]

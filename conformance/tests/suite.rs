@@ -1,81 +1,25 @@
-//! The suite: sound cases, no false alarm on correct kernels, and no case that passes whatever comes.
+//! The suite put to kernels: no false alarm on correct ones, and no case that passes whatever comes.
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::case::{Case, FORMATS};
-use flashproof_conformance::inputs::{Scores, Values};
 use flashproof_conformance::report::CaseReport;
 use flashproof_conformance::run::run;
-use flashproof_conformance::suite::{DEFAULT_SEED, Direction, Suite, cases, is_match, matching};
+use flashproof_conformance::suite::{
+    DEFAULT_SEED, Direction, Feature, Suite, cases, with_features,
+};
 use flashproof_conformance::verdict::Verdict;
 use flashproof_kernels::cpu::Tiled;
-use flashproof_spec::clause;
 use flashproof_spec::format::Format;
 use flashproof_spec::tensor::{Outputs, Tensor};
-use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::random::case_of_few_entries;
 use support::{Tampered, map};
-
-fn all(suite: Suite) -> Vec<Case> {
-    cases(suite, &FORMATS, DEFAULT_SEED)
-}
-
-#[test]
-fn cases_can_be_drawn_and_cite_clauses_that_exist() {
-    for case in [all(Suite::Quick), all(Suite::Full)].concat() {
-        assert_eq!(case.problem.validate(), Ok(()), "{}", case.name);
-        assert_eq!(case.family.fits(&case.problem), Ok(()), "{}", case.name);
-        assert!(!case.why.is_empty(), "{} says not why", case.name);
-        assert!(!case.name.contains(char::is_whitespace), "{}", case.name);
-        for id in case.clauses() {
-            assert!(clause::find(id).is_some(), "{} cites unknown clause {id}", case.name);
-        }
-    }
-}
-
-#[test]
-fn names_are_unique_and_find_their_case() {
-    for suite in [Suite::Quick, Suite::Full] {
-        let all = all(suite);
-        let names: HashSet<_> = all.iter().map(|case| &case.name).collect();
-        assert_eq!(names.len(), all.len());
-        for case in &all {
-            assert!(is_match(case, &case.name), "{}", case.name);
-        }
-        assert_eq!(matching(all.clone(), &[all[7].name.clone()]), [all[7].clone()]);
-    }
-}
-
-#[test]
-fn every_level_of_every_dimension_occurs_in_every_format() {
-    for format in FORMATS {
-        let cases = cases(Suite::Full, &[format], DEFAULT_SEED);
-        let seen = |of: fn(&Case) -> usize| cases.iter().map(of).collect::<BTreeSet<_>>();
-        let lengths = BTreeSet::from([1, 2, 3, 5, 17, 63, 64, 65, 127, 257]);
-        assert!(seen(|case| case.problem.query_len).is_superset(&lengths), "{format}");
-        assert!(seen(|case| case.problem.key_len).is_superset(&lengths), "{format}");
-        let dims = BTreeSet::from([1, 8, 40, 64, 72, 112, 128, 256]);
-        assert!(seen(|case| case.problem.head_dim).is_superset(&dims), "{format}");
-        assert!(cases.iter().any(|it| it.problem.value_dim < it.problem.head_dim));
-        assert!(cases.iter().any(|it| it.problem.value_dim > it.problem.head_dim));
-        assert!(cases.iter().any(|it| it.problem.query_heads == 6 && it.problem.key_heads == 2));
-        assert!(cases.iter().any(|it| it.problem.batch > 1));
-        for scores in Scores::ALL {
-            let fits = cases.iter().any(|case| case.family.scores == scores);
-            let beyond = matches!(scores, Scores::All133120 | Scores::One133120);
-            assert_eq!(fits, format != Format::F16 || !beyond, "{format} {scores:?}");
-        }
-        for values in Values::ALL {
-            assert!(cases.iter().any(|case| case.family.values == values), "{format} {values:?}");
-        }
-    }
-}
 
 /// The cases of the forward pass; `gradient_suite.rs` has those of the backward pass.
 fn forward(formats: &[Format]) -> Vec<Case> {
@@ -131,39 +75,64 @@ fn no_false_alarm_in_half_a_million_elements() {
     println!("seeds {FIRST_SEED}..{seed}, {elements} elements, largest output ratios {worst:?}");
 }
 
-/// What the cases of some formats make of a kernel whose output is replaced, value by value, and its
-/// LSE too where asked.
+/// What the cases of some formats that have an exact answer make of a kernel whose output is replaced,
+/// value by value, and its LSE too where asked.
 fn replaced(formats: &[Format], value: f64, lse_too: bool) -> Vec<CaseReport> {
     let mut subject = Tampered::new("naive", move |_, _, outputs: Outputs| {
         let replace = |tensor: &Tensor| map(tensor, |_| value);
         let lse = if lse_too { outputs.lse.as_ref().map(replace) } else { outputs.lse };
         Ok(Outputs { output: replace(&outputs.output), lse })
     });
-    run(&mut subject, Suite::Quick, &forward(formats), |_| ()).unwrap()
+    let mut cases = forward(formats);
+    cases.retain(|case| case.check.is_none());
+    run(&mut subject, Suite::Quick, &cases, |_| ()).unwrap()
 }
 
-/// Zeros are the answer of a kernel that was never launched, and right only without any key.
+/// Zeros are the answer of a kernel that was never launched, and right only where no row sees a key:
+/// in every case of plain attention, and in most of the others, where a sink may leave next to no
+/// weight for keys, or dropout none.
 #[test]
-fn zero_outputs_fail_every_case_though_the_lse_is_right() {
-    for report in replaced(&[Format::F32, Format::Bf16], 0.0, false) {
-        let right = report.problem.key_len == 0;
-        let expected = if right { Verdict::Pass } else { Verdict::Fail };
-        assert_eq!(report.verdict, expected, "{}", report.name);
+fn zero_outputs_fail_though_the_lse_is_right() {
+    for format in [Format::F32, Format::Bf16] {
+        let all: Vec<_> = forward(&[format]);
+        let modified: BTreeSet<_> = Feature::ALL
+            .into_iter()
+            .flat_map(|feature| with_features(all.clone(), &[feature]))
+            .map(|case| case.name)
+            .collect();
+        let mut missed = Vec::new();
+        for report in replaced(&[format], 0.0, false) {
+            if !sees_any(&report) {
+                assert_eq!(report.verdict, Verdict::Pass, "{}", report.name);
+            } else if report.verdict != Verdict::Fail {
+                assert!(modified.contains(&report.name), "{}", report.name);
+                missed.push(report.name);
+            }
+        }
+        println!(
+            "{format}: zeros pass {} of {} modified cases: {missed:#?}",
+            missed.len(),
+            modified.len()
+        );
+        assert!(missed.len() * 50 < modified.len(), "{format}: {missed:#?}");
     }
+}
+
+/// Whether the mask lets some query see some key.
+fn sees_any(report: &CaseReport) -> bool {
+    let problem = &report.problem;
+    let [batch, heads, queries] = problem.lse_shape();
+    ndarray::indices((batch, heads, queries))
+        .into_iter()
+        .any(|(batch, head, query)| !problem.visible_keys(batch, head, query).is_empty())
 }
 
 #[test]
 fn nan_fails_every_case_but_those_that_are_all_nan() {
     for report in replaced(&[Format::F16], f64::NAN, true) {
         let all_nan = report.name.ends_with("26-nan-query-becomes-zero");
-        let expected = if all_nan { Verdict::Pass } else { Verdict::Fail };
+        let right = all_nan || report.output.elements == 0;
+        let expected = if right { Verdict::Pass } else { Verdict::Fail };
         assert_eq!(report.verdict, expected, "{}", report.name);
-    }
-}
-
-proptest! {
-    #[test]
-    fn patterns_never_panic(pattern in ".{0,30}") {
-        let _ = matching(cases(Suite::Quick, &[Format::F32], DEFAULT_SEED), &[pattern]);
     }
 }

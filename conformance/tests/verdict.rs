@@ -5,12 +5,13 @@ mod support;
 use flashproof_conformance::adapter::{Choices, EmptyRow, Failure, LseBase, Subject};
 use flashproof_conformance::case::Case;
 use flashproof_conformance::inputs::poison::Poison;
-use flashproof_conformance::inputs::{Family, Scores, Values};
+use flashproof_conformance::inputs::{Family, Scores, Upstream, Values};
 use flashproof_conformance::report::CaseReport;
 use flashproof_conformance::run::run;
 use flashproof_conformance::suite::Suite;
 use flashproof_conformance::verdict::{Location, Position, Quantity, Verdict};
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::{Layout, Ragged};
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{Accumulation, Profile};
@@ -302,4 +303,39 @@ fn a_fault_that_is_not_the_kernels_ends_the_run_with_an_error() {
         Tampered::new("naive", |_, _, _| Err(Failure::Environment("disk full".to_owned())));
     let error = run(&mut subject, Suite::Quick, &[normal(causal())], |_| ()).unwrap_err();
     assert!(error.to_string().contains("disk full"), "{error}");
+}
+
+/// Batch members of three and five queries, on two and three keys, one after another.
+fn ragged() -> Problem {
+    let mut problem = causal();
+    (problem.batch, problem.mask) =
+        (2, Mask { rules: vec![Rule::QueryLengths(vec![3, 5]), Rule::KeyLengths(vec![2, 3])] });
+    problem.layout = Layout::Ragged(Ragged {
+        query_starts: vec![0, 3],
+        query_rows: 8,
+        key_starts: vec![0, 2],
+        key_rows: 5,
+    });
+    problem
+}
+
+#[test]
+fn rows_without_storage_are_not_judged() {
+    let report = tampered(normal(ragged()), |outputs| outputs);
+    assert_eq!(report.verdict, Verdict::Pass, "{report:#?}");
+    assert_eq!((report.output.elements, report.lse.unwrap().elements), (2 * 8 * 16, 2 * 8));
+    let past = tampered(normal(ragged()), |outputs| {
+        output(outputs, |tensor| with_value_at(tensor, &[0, 1, 3, 0], f64::NAN))
+    });
+    assert_eq!(past.verdict, Verdict::Pass, "{past:#?}");
+    let within = tampered(normal(ragged()), |outputs| {
+        output(outputs, |tensor| with_value_at(tensor, &[0, 1, 2, 0], f64::NAN))
+    });
+    assert_eq!(clauses(&within), ["FAS:fwd.output.written"]);
+    let backward = normal(ragged()).with_upstream(Upstream::Output);
+    let report = tampered(backward, |outputs| outputs);
+    assert_eq!(report.verdict, Verdict::Pass, "{report:#?}");
+    let counts = [report.query_gradient, report.key_gradient, report.value_gradient]
+        .map(|it| it.expect("a backward pass").elements);
+    assert_eq!(counts, [2 * 8 * 16, 2 * 5 * 16, 2 * 5 * 16]);
 }

@@ -8,6 +8,7 @@
 use std::error::Error;
 
 mod serve;
+mod tensors;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "tiled".to_owned());

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs::File;
 use std::io::{BufRead, Write};
 
-use flashproof_conformance::adapter::Choices;
 use flashproof_conformance::adapter::exec::protocol::{
     Answer, Files, Hello, Operation, Outcome, PROTOCOL, Request,
 };
-use flashproof_conformance::io::safetensors::{Archive, write};
+use flashproof_conformance::adapter::{Choices, Guarantees};
+use flashproof_conformance::io::safetensors::{Archive, SparseTensor, write_sparse};
 use flashproof_kernels::{Kernel, Unsupported};
 use flashproof_spec::format::Format;
-use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 use serde_json::{json, to_value};
+
+use super::tensors;
 
 /// Answers requests until they end.
 pub fn serve(
@@ -26,6 +26,7 @@ pub fn serve(
             Request::Hello { .. } => to_value(hello(kernel)?)?,
             Request::Forward(case) => to_value(answer(kernel, Operation::Forward, &case))?,
             Request::Backward(case) => to_value(answer(kernel, Operation::Backward, &case))?,
+            Request::Merge(case) => to_value(answer(kernel, Operation::Merge, &case))?,
         };
         writeln!(answers, "{answer}")?;
         answers.flush()?;
@@ -43,8 +44,9 @@ pub fn hello(kernel: &dyn Kernel) -> Result<Hello, Box<dyn Error>> {
         profiles.insert(format.to_string(), profile);
     }
     let name = kernel.summary().to_owned();
-    let operations = vec![Operation::Forward, Operation::Backward];
-    Ok(Hello { protocol: PROTOCOL, name, profiles, operations, choices: Choices::default() })
+    let operations = vec![Operation::Forward, Operation::Backward, Operation::Merge];
+    let (choices, guarantees) = (Choices::default(), Guarantees::default());
+    Ok(Hello { protocol: PROTOCOL, name, profiles, operations, choices, guarantees })
 }
 
 /// What became of a case.
@@ -56,63 +58,49 @@ pub fn answer(kernel: &dyn Kernel, operation: Operation, case: &Files) -> Answer
 
 /// Reads the inputs, computes, and puts a new file in the place of the outputs file.
 fn run(kernel: &dyn Kernel, operation: Operation, case: &Files) -> Result<Outcome, Box<dyn Error>> {
-    let mut archive = Archive::open(&case.inputs)?;
-    let inputs = Inputs {
-        query: archive.tensor("query")?,
-        key: archive.tensor("key")?,
-        value: archive.tensor("value")?,
-    };
-    inputs.check(&case.problem)?;
-    let cotangents = match operation {
-        Operation::Forward => None,
-        Operation::Backward => Some(cotangents(kernel, case, &mut archive)?),
-    };
-    match compute(kernel, case, &inputs, cotangents.as_ref()) {
-        Ok((outputs, gradients)) => {
-            write(&case.outputs, &named(&outputs, gradients.as_ref()), &BTreeMap::new())?;
+    case.problem.validate()?;
+    let written = match operation {
+        Operation::Forward => pass(kernel, case, false),
+        Operation::Backward => pass(kernel, case, true),
+        Operation::Merge => merge(kernel, case),
+    }?;
+    match written {
+        Ok(written) => {
+            write_sparse(&case.outputs, &written)?;
             Ok(Outcome::Done)
         }
         Err(unsupported) => Ok(Outcome::Unsupported(unsupported.to_string())),
     }
 }
 
-fn cotangents(
-    kernel: &dyn Kernel,
-    case: &Files,
-    archive: &mut Archive<File>,
-) -> Result<Cotangents, Box<dyn Error>> {
-    let lse = archive.contains("lse_gradient").then(|| archive.tensor("lse_gradient"));
+/// What a kernel gives, by names in the outputs file, or what it lacks.
+type Written = Result<Vec<SparseTensor>, Unsupported>;
+
+fn pass(kernel: &dyn Kernel, case: &Files, backward: bool) -> Result<Written, Box<dyn Error>> {
+    let problem = &case.problem;
+    let mut archive = Archive::open(&case.inputs)?;
+    let inputs = tensors::inputs(problem, &mut archive)?;
+    let lse_format = kernel.profile(problem.format).lse_format;
     let cotangents =
-        Cotangents { output: archive.tensor("output_gradient")?, lse: lse.transpose()? };
-    cotangents.check(&case.problem, kernel.profile(case.problem.format).lse_format)?;
-    Ok(cotangents)
+        backward.then(|| tensors::cotangents(problem, lse_format, &mut archive)).transpose()?;
+    let computed = kernel.forward_stored(problem, &inputs).and_then(|outputs| {
+        let mut written = tensors::outputs(problem, &outputs);
+        if let Some(cotangents) = &cotangents {
+            let gradients = kernel.backward_stored(problem, &inputs, &outputs, cotangents)?;
+            written.extend(tensors::gradients(problem, &gradients));
+        }
+        Ok(written)
+    });
+    Ok(computed)
 }
 
-fn compute(
-    kernel: &dyn Kernel,
-    case: &Files,
-    inputs: &Inputs,
-    cotangents: Option<&Cotangents>,
-) -> Result<(Outputs, Option<Gradients>), Unsupported> {
-    let outputs = kernel.forward(&case.problem, inputs)?;
-    let gradients = cotangents
-        .map(|cotangents| kernel.backward(&case.problem, inputs, &outputs, cotangents))
-        .transpose()?;
-    Ok((outputs, gradients))
-}
-
-fn named<'a>(
-    outputs: &'a Outputs,
-    gradients: Option<&'a Gradients>,
-) -> Vec<(&'static str, &'a Tensor)> {
-    let mut tensors = vec![("output", &outputs.output)];
-    tensors.extend(outputs.lse.as_ref().map(|lse| ("lse", lse)));
-    if let Some(Gradients { query, key, value }) = gradients {
-        tensors.extend([
-            ("query_gradient", query),
-            ("key_gradient", key),
-            ("value_gradient", value),
-        ]);
-    }
-    tensors
+fn merge(kernel: &dyn Kernel, case: &Files) -> Result<Written, Box<dyn Error>> {
+    let partials = tensors::partials(&mut Archive::open(&case.inputs)?)?;
+    let lse_format = kernel.profile(case.problem.format).lse_format;
+    partials.iter().try_for_each(|partial| partial.check(&case.problem, lse_format))?;
+    let merged = kernel.merge(&case.problem, &partials);
+    Ok(merged.map(|merged| {
+        let lse = merged.lse.as_ref().map(|lse| SparseTensor::whole("lse", lse));
+        [SparseTensor::whole("output", &merged.output)].into_iter().chain(lse).collect()
+    }))
 }

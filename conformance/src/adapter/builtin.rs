@@ -1,5 +1,8 @@
 //! `builtin:NAME`: a kernel in this process.
 
+mod fingerprint;
+mod stored;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,17 +10,21 @@ use flashproof_kernels::{Kernel, UnknownKernel, Unsupported};
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
-use flashproof_spec::tensor::{Cotangents, Inputs, Outputs, Tensor};
-use sha2::{Digest, Sha256};
+use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
 
 use super::{
-    AnswerError, Backward, Choices, Failure, Subject, check_case, check_cotangents, named_inputs,
+    AnswerError, Backward, Choices, Failure, Guarantees, Subject, check_case, check_cotangents,
+    check_partials, named_inputs,
 };
+use fingerprint::Fingerprint;
+use stored::Stored;
 
 /// A Rust kernel behind the adapter interface.
 ///
 /// A panic costs one case. A kernel that never returns is not interrupted: a thread can not be
-/// stopped from outside. Outputs are not poisoned, since the kernel allocates them itself.
+/// stopped from outside. Where the layout is not contiguous, tensors are handed over in buffers that
+/// are poison wherever no element stands, and the outputs' must come back with exactly their
+/// elements written. Dense outputs are not poisoned, since the kernel allocates them itself.
 pub struct Builtin {
     name: String,
     kernel: Box<dyn Kernel>,
@@ -52,12 +59,20 @@ impl Subject for Builtin {
         Ok(self.kernel.profile(format))
     }
 
+    /// One thread, in an order that the problem fixes, one batch member after another.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { deterministic: true, batch_invariant: true }
+    }
+
     fn choices(&self) -> Choices {
         Choices::default()
     }
 
     fn forward(&mut self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Failure> {
         check_case(problem, inputs)?;
+        if !problem.layout.is_contiguous() {
+            return self.stored(problem).forward(inputs);
+        }
         let before = Fingerprint::of(&named_inputs(inputs, None));
         let outputs = self.outputs(problem, inputs)?;
         before.check(&named_inputs(inputs, None))?;
@@ -73,12 +88,23 @@ impl Subject for Builtin {
         let lse_format = self.kernel.profile(problem.format).lse_format;
         check_case(problem, inputs)?;
         check_cotangents(problem, cotangents, lse_format)?;
+        if !problem.layout.is_contiguous() {
+            return self.stored(problem).backward(inputs, cotangents);
+        }
         let before = Fingerprint::of(&named_inputs(inputs, Some(cotangents)));
         let outputs = self.outputs(problem, inputs)?;
         let gradients = caught(|| self.kernel.backward(problem, inputs, &outputs, cotangents))?;
         before.check(&named_inputs(inputs, Some(cotangents)))?;
         gradients.check(problem).map_err(AnswerError::from)?;
         Ok(Backward { outputs, gradients })
+    }
+
+    fn merge(&mut self, problem: &Problem, partials: &[Outputs]) -> Result<Outputs, Failure> {
+        let lse_format = self.kernel.profile(problem.format).lse_format;
+        check_partials(problem, partials, lse_format)?;
+        let outputs = caught(|| self.kernel.merge(problem, partials))?;
+        outputs.check(problem, lse_format).map_err(AnswerError::from)?;
+        Ok(outputs)
     }
 }
 
@@ -91,6 +117,10 @@ impl Builtin {
         outputs.check(problem, lse_format).map_err(AnswerError::from)?;
         Ok(outputs)
     }
+
+    fn stored<'a>(&'a self, problem: &'a Problem) -> Stored<'a> {
+        Stored { kernel: self.kernel.as_ref(), problem }
+    }
 }
 
 /// Runs a pass of a kernel. A kernel holds no state of ours that a panic could leave half-changed.
@@ -100,64 +130,10 @@ fn caught<T>(pass: impl FnOnce() -> Result<T, Unsupported>) -> Result<T, Failure
         .map_err(|unsupported| Failure::Unsupported(unsupported.to_string()))
 }
 
-/// SHA-256 of the bits of each tensor that a kernel reads.
-struct Fingerprint(Vec<(&'static str, [u8; 32])>);
-
-impl Fingerprint {
-    fn of(tensors: &[(&'static str, &Tensor)]) -> Self {
-        Self(tensors.iter().map(|&(name, tensor)| (name, digest(tensor))).collect())
-    }
-
-    fn check(&self, tensors: &[(&'static str, &Tensor)]) -> Result<(), Failure> {
-        let changed =
-            self.0.iter().zip(Self::of(tensors).0).find(|(before, after)| *before != after);
-        changed.map_or(Ok(()), |((name, _), _)| Err(Failure::InputChanged((*name).to_owned())))
-    }
-}
-
-fn digest(tensor: &Tensor) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    for value in tensor.values() {
-        hasher.update(value.to_bits().to_le_bytes());
-    }
-    hasher.finalize().into()
-}
-
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
     text.map_or_else(|| "panicked".to_owned(), |text| format!("panicked: {text}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use ndarray::{ArrayD, IxDyn};
-
-    use super::*;
-
-    fn tensor(value: f64) -> Tensor {
-        Tensor::rounded(Format::F32, &ArrayD::from_elem(IxDyn(&[1, 1, 1, 2]), value))
-    }
-
-    #[test]
-    fn a_changed_input_is_named() {
-        let inputs = Inputs { query: tensor(1.0), key: tensor(f64::NAN), value: tensor(0.0) };
-        let cotangents = Cotangents { output: tensor(2.0), lse: Some(tensor(3.0)) };
-        let fingerprint = Fingerprint::of(&named_inputs(&inputs, Some(&cotangents)));
-        let check = |inputs: &Inputs, cotangents: &Cotangents| {
-            fingerprint.check(&named_inputs(inputs, Some(cotangents)))
-        };
-        let changed = |name: &str| Err(Failure::InputChanged(name.to_owned()));
-        assert_eq!(check(&inputs, &cotangents), Ok(()));
-        let key = Inputs { key: tensor(1.0), ..inputs.clone() };
-        assert_eq!(check(&key, &cotangents), changed("key"));
-        let value = Inputs { value: tensor(-0.0), ..inputs.clone() };
-        assert_eq!(check(&value, &cotangents), changed("value"));
-        let output = Cotangents { output: tensor(-2.0), ..cotangents.clone() };
-        assert_eq!(check(&inputs, &output), changed("output_gradient"));
-        let lse = Cotangents { lse: Some(tensor(0.0)), ..cotangents };
-        assert_eq!(check(&inputs, &lse), changed("lse_gradient"));
-    }
 }

@@ -2,6 +2,8 @@
 
 use flashproof_spec::tensor::TensorError;
 
+use super::OwnershipError;
+
 /// Why a case has no output to judge.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
@@ -26,6 +28,9 @@ pub enum Failure {
     /// The kernel changed its inputs.
     #[error("the kernel wrote to its input '{0}'")]
     InputChanged(String),
+    /// The kernel wrote where it should not, or did not where it should (`FAS:layout.ownership`).
+    #[error("{0}")]
+    Ownership(#[from] OwnershipError),
     /// The case could not be put to the kernel, for a reason that is not the kernel's.
     #[error("could not hand the case over: {0}")]
     Environment(String),
@@ -66,9 +71,10 @@ impl From<TensorError> for AnswerError {
                 found: found.to_string(),
                 expected: expected.to_string(),
             },
-            TensorError::Count { .. } | TensorError::Value { .. } => {
-                Self::Unreadable { reason: error.to_string() }
-            }
+            TensorError::Missing { tensor } => Self::MissingOutput { tensor },
+            TensorError::Count { .. }
+            | TensorError::Unexpected { .. }
+            | TensorError::Value { .. } => Self::Unreadable { reason: error.to_string() },
         }
     }
 }

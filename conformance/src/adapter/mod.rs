@@ -1,8 +1,10 @@
 //! How a kernel under test is reached.
 
 pub mod builtin;
+mod choices;
 pub mod exec;
 mod failure;
+mod ownership;
 
 use std::time::Duration;
 
@@ -11,7 +13,11 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 
+pub use choices::{
+    CausalAlignment, Choices, EmptyRow, LseBase, LseSign, LseSink, SoftcapChoice, WindowConvention,
+};
 pub use failure::{AnswerError, Failure};
+pub use ownership::OwnershipError;
 
 /// A kernel under test, behind an adapter.
 ///
@@ -32,6 +38,11 @@ pub trait Subject: Send {
 
     /// The options that the kernel declares where the specification leaves a choice.
     fn choices(&self) -> Choices;
+
+    /// What the kernel promises of its answers beyond their bounds.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::default()
+    }
 
     /// Runs the kernel.
     ///
@@ -58,6 +69,30 @@ pub trait Subject: Send {
         inputs: &Inputs,
         cotangents: &Cotangents,
     ) -> Result<Backward, Failure>;
+
+    /// Merges finished partial results of disjoint sets of keys into one (`FAS:fwd.merge.partials`).
+    ///
+    /// Each partial has the problem's shapes and formats, and an LSE; that of a row that sees none of
+    /// the partial's keys is minus infinity. LSEs are in the base and of the sign that the kernel
+    /// declares, going in and coming out. Of the problem only shapes and format are of interest: the
+    /// tensors are dense.
+    ///
+    /// # Errors
+    /// Says what happened instead of an answer; [`Failure::Unsupported`] where the kernel offers no
+    /// merge.
+    fn merge(&mut self, _problem: &Problem, _partials: &[Outputs]) -> Result<Outputs, Failure> {
+        Err(Failure::Unsupported("it offers no merge".to_owned()))
+    }
+}
+
+/// What a kernel promises of its answers beyond their bounds. Nothing, unless it says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Guarantees {
+    /// The same inputs give the same bits (`FAS:repeat.deterministic`).
+    pub deterministic: bool,
+    /// A batch member's bits do not depend on the others (`FAS:repeat.batch-invariant`).
+    pub batch_invariant: bool,
 }
 
 /// What a forward and a backward pass give.
@@ -67,38 +102,6 @@ pub struct Backward {
     pub outputs: Outputs,
     /// The gradients of query, key and value.
     pub gradients: Gradients,
-}
-
-/// The options that a kernel declares where honest kernels differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Choices {
-    /// Base of the LSE output (`FAS:choice.lse.base`).
-    pub lse_base: LseBase,
-    /// Output of a row without visible keys (`FAS:choice.empty-row.output`); its LSE is minus infinity.
-    pub empty_row: EmptyRow,
-}
-
-/// Base of the logarithm and exponential behind an LSE output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LseBase {
-    /// `m + ln sum e^(s - m)`.
-    #[default]
-    Natural,
-    /// The same divided by `ln 2`.
-    Two,
-}
-
-/// Output of a row without visible keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EmptyRow {
-    /// Every entry is zero.
-    #[default]
-    Zero,
-    /// Every entry is NaN.
-    Nan,
 }
 
 /// The forms that [`open`] takes.
@@ -158,6 +161,30 @@ fn check_cotangents(
     cotangents.check(problem, lse_format).map_err(|error| Failure::Environment(error.to_string()))
 }
 
+/// Refuses partial results that can not be merged; `lse_format` is the profile's.
+fn check_partials(
+    problem: &Problem,
+    partials: &[Outputs],
+    lse_format: Format,
+) -> Result<(), Failure> {
+    let environment = |error: String| Err(Failure::Environment(error));
+    if let Err(error) = problem.validate() {
+        return environment(error.to_string());
+    }
+    if partials.is_empty() {
+        return environment("there are no partial results to merge".to_owned());
+    }
+    for (index, partial) in partials.iter().enumerate() {
+        if let Err(error) = partial.check(problem, lse_format) {
+            return environment(format!("partial result {index}: {error}"));
+        }
+        if partial.lse.is_none() {
+            return environment(format!("partial result {index} has no LSE"));
+        }
+    }
+    Ok(())
+}
+
 /// What a kernel reads and must not change, by the names of the worker protocol; cotangents are
 /// those of a backward pass.
 fn named_inputs<'a>(
@@ -165,6 +192,8 @@ fn named_inputs<'a>(
     cotangents: Option<&'a Cotangents>,
 ) -> Vec<(&'static str, &'a Tensor)> {
     let mut named = vec![("query", &inputs.query), ("key", &inputs.key), ("value", &inputs.value)];
+    named.extend(inputs.bias.as_ref().map(|bias| ("bias", bias)));
+    named.extend(inputs.sink.as_ref().map(|sink| ("sink", sink)));
     if let Some(Cotangents { output, lse }) = cotangents {
         named.push(("output_gradient", output));
         named.extend(lse.as_ref().map(|lse| ("lse_gradient", lse)));

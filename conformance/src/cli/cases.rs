@@ -1,14 +1,18 @@
 //! `flashproof cases`: what a suite asks, and why.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use flashproof_conformance::case::{Case, FORMATS};
 use flashproof_conformance::report::Outcome;
-use flashproof_conformance::suite::{self, DEFAULT_SEED, Suite};
+use flashproof_conformance::suite::{self, DEFAULT_SEED, Feature, Suite};
 use flashproof_spec::format::Format;
 
 use super::error::CliError;
 use super::{distinct, output};
+
+/// What `--bug` stands for without a value.
+const EVERY_FAULT: &str = "all";
 
 /// List the cases of a suite, and why each exists
 #[derive(clap::Args)]
@@ -21,9 +25,15 @@ pub struct Args {
     #[arg(long, value_name = "FORMATS", value_delimiter = ',', default_values_t = FORMATS)]
     format: Vec<Format>,
 
-    /// Only cases that reproduce this reported fault: its number, or a report such as jax#24491
-    #[arg(long, value_name = "FAULT")]
+    /// Only cases that reproduce this reported fault: its number, or a report such as jax#24491.
+    /// Without one, a line for each fault: its cases, the clauses they violate, where they were
+    /// reported
+    #[arg(long, value_name = "FAULT", num_args = 0..=1, default_missing_value = EVERY_FAULT)]
     bug: Option<String>,
+
+    /// Only cases that ask for one of these features
+    #[arg(long, value_enum, value_name = "FEATURES", value_delimiter = ',')]
+    feature: Vec<Feature>,
 
     /// Say of each case what it computes, where its fault was reported and which clauses it tests
     #[arg(long)]
@@ -31,13 +41,21 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome, CliError> {
-    let mut cases = suite::cases(args.suite, &distinct(&args.format), DEFAULT_SEED);
-    if let Some(query) = &args.bug {
-        let example = cases.iter().find_map(|case| case.source.first()).cloned();
-        cases.retain(|case| case.reproduces(query));
-        if cases.is_empty() {
-            let (query, example) = (query.clone(), example.unwrap_or_default());
-            return Err(CliError::NoFault { query, example });
+    let all = suite::cases(args.suite, &distinct(&args.format), DEFAULT_SEED);
+    let mut cases = suite::with_features(all, &args.feature);
+    match args.bug.as_deref() {
+        None => {}
+        Some(EVERY_FAULT) => {
+            output::print(|sink| write_faults(&cases, sink))?;
+            return Ok(Outcome::Passed);
+        }
+        Some(query) => {
+            let example = cases.iter().find_map(|case| case.source.first()).cloned();
+            cases.retain(|case| case.reproduces(query));
+            if cases.is_empty() {
+                let (query, example) = (query.to_owned(), example.unwrap_or_default());
+                return Err(CliError::NoFault { query, example });
+            }
         }
     }
     output::print(|sink| {
@@ -49,6 +67,30 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::Passed)
 }
 
+/// What there is of one reported fault, whatever the format.
+#[derive(Default)]
+struct Fault<'c> {
+    cases: BTreeSet<&'c str>,
+    clauses: BTreeSet<&'c str>,
+    sources: BTreeSet<&'c str>,
+}
+
+/// A line for each reported fault, by its number.
+fn write_faults(cases: &[Case], sink: &mut impl Write) -> io::Result<()> {
+    let mut faults = BTreeMap::<u32, Fault<'_>>::new();
+    for (case, bug) in cases.iter().filter_map(|case| Some((case, case.bug?))) {
+        let fault = faults.entry(bug).or_default();
+        fault.cases.insert(case.name.rsplit('/').next().unwrap_or(&case.name));
+        fault.clauses.extend(case.clause);
+        fault.sources.extend(case.source.iter().map(String::as_str));
+    }
+    for (bug, Fault { cases, clauses, sources }) in faults {
+        let list = |words: BTreeSet<&str>| words.into_iter().collect::<Vec<_>>().join(", ");
+        writeln!(sink, "{bug:>3}  {}  {}  {}", list(cases), list(clauses), list(sources))?;
+    }
+    Ok(())
+}
+
 fn write_short(case: &Case, sink: &mut impl Write) -> io::Result<()> {
     writeln!(sink, "{}  {}", case.name, case.why)
 }
@@ -58,6 +100,9 @@ fn write_long(case: &Case, sink: &mut impl Write) -> io::Result<()> {
     writeln!(sink, "  why      {}", case.why)?;
     if !case.source.is_empty() {
         writeln!(sink, "  source   {}", case.source.join(", "))?;
+    }
+    if let Some(clause) = case.clause {
+        writeln!(sink, "  violates {clause}")?;
     }
     writeln!(sink, "  inputs   {}", case.family)?;
     if let Some(upstream) = case.upstream {

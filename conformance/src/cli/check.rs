@@ -7,7 +7,7 @@ use flashproof_conformance::adapter::{self, Failure, Subject};
 use flashproof_conformance::case::{Case, FORMATS};
 use flashproof_conformance::report::{Outcome, Report, model};
 use flashproof_conformance::run;
-use flashproof_conformance::suite::{self, DEFAULT_SEED, Direction, Suite};
+use flashproof_conformance::suite::{self, DEFAULT_SEED, Direction, Feature, Suite};
 use flashproof_spec::format::Format;
 
 use super::error::{CliError, near};
@@ -37,6 +37,10 @@ pub struct Args {
     /// Only cases of this name; * stands for any text, and the option may be repeated
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
+
+    /// Only cases that ask for one of these features
+    #[arg(long, value_enum, value_name = "FEATURES", value_delimiter = ',')]
+    feature: Vec<Feature>,
 
     /// Seed of the inputs
     #[arg(long, default_value_t = DEFAULT_SEED)]
@@ -70,14 +74,23 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
     let reports = run::run(subject.as_mut(), args.suite, &cases, |_| bar.inc(1))?;
     bar.finish_and_clear();
     let Args { suite, direction, seed, .. } = *args;
-    let run = model::Run::Check { suite, direction, seed, only: args.cases.clone() };
+    let run = model::Run::Check { suite, direction, seed, only: args.only() };
     output::report(&Report::new(about, run, reports), args.json.as_deref())
+}
+
+impl Args {
+    /// What the cases were narrowed down to, as it was asked for.
+    fn only(&self) -> Vec<String> {
+        let features = self.feature.iter().map(|feature| format!("with {feature}"));
+        self.cases.iter().cloned().chain(features).collect()
+    }
 }
 
 /// The cases to run, before the kernel is started.
 fn choose(args: &Args, formats: &[Format]) -> Result<Vec<Case>, CliError> {
     let mut cases = suite::cases(args.suite, formats, args.seed);
     cases.retain(|case| args.direction.includes(case));
+    let cases = suite::with_features(cases, &args.feature);
     for pattern in &args.cases {
         if !cases.iter().any(|case| suite::is_match(case, pattern)) {
             let near = near(pattern, cases.iter().map(|case| case.name.as_str()));

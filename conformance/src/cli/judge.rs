@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use flashproof_conformance::adapter::{Choices, EmptyRow, LseBase};
-use flashproof_conformance::judge::{self, Described, Names, Origin, Request};
+use flashproof_conformance::adapter::{Choices, EmptyRow, LseBase, LseSign, LseSink};
+use flashproof_conformance::judge::{self, AxisOrder, Described, Names, Origin, Request};
 use flashproof_conformance::report::Outcome;
 use flashproof_conformance::run::quoted;
 use flashproof_conformance::suite::DEFAULT_SEED;
@@ -15,13 +15,13 @@ use super::{Limits, output};
 
 /// Judge tensors dumped from a real run, element by element
 ///
-/// INPUTS is a safetensors file with query [batch, heads, queries, dim], key and value; output and
-/// LSE stand in the same file or in OUTPUTS, or are computed by --kernel. Gradients of query, key and
-/// value are judged too where the files have them, or where there is a gradient of the output for
-/// --kernel to start from. What the shapes do not
-/// tell of the problem is taken from the options below, or else from the file's metadata: `problem`,
-/// JSON with any fields of a problem, of which `flashproof cases --long` shows examples; and
-/// `scale`, as text.
+/// INPUTS is a safetensors file with query [batch, heads, queries, dim], key and value, and with a
+/// bias or mask [batch, heads, queries, keys] (1 where it is broadcast) and sinks [heads] where the
+/// problem has them; output and LSE [batch, heads, queries] stand in the same file or in OUTPUTS, or
+/// are computed by --kernel. Gradients are judged too where the files have them, or where there is a
+/// gradient of the output for --kernel to start from. What the shapes do not tell of the problem is
+/// taken from the options below, or else from the file's metadata: `problem`, JSON with any fields of
+/// a problem, of which `flashproof cases --long` shows examples; and `scale`, as text.
 #[derive(clap::Args)]
 pub struct Args {
     /// A safetensors file with query, key and value
@@ -94,6 +94,16 @@ struct NameArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
     lse: Option<String>,
 
+    #[arg(long, value_name = "NAME", help = BIAS_HELP)]
+    bias: Option<String>,
+
+    /// The logits of sinks [default: sink or sinks]
+    #[arg(long, value_name = "NAME")]
+    sink: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = MASK_HELP)]
+    mask_tensor: Option<String>,
+
     #[arg(long, value_name = "NAME", help = OUTPUT_GRADIENT_HELP)]
     output_gradient: Option<String>,
 
@@ -108,8 +118,17 @@ struct NameArgs {
 
     #[arg(long, value_name = "NAME", help = VALUE_GRADIENT_HELP, conflicts_with = "kernel")]
     value_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = BIAS_GRADIENT_HELP, conflicts_with = "kernel")]
+    bias_gradient: Option<String>,
+
+    #[arg(long, value_name = "NAME", help = SINK_GRADIENT_HELP, conflicts_with = "kernel")]
+    sink_gradient: Option<String>,
 }
 
+const BIAS_HELP: &str = "The additive bias [default: bias or attn_bias]";
+const MASK_HELP: &str = "A mask: boolean, true where a key is seen, or a number to add to the score \
+[default: mask or attn_mask]";
 const OUTPUT_GRADIENT_HELP: &str =
     "The gradient of the output [default: output_gradient, do or dO]";
 const LSE_GRADIENT_HELP: &str =
@@ -117,6 +136,10 @@ const LSE_GRADIENT_HELP: &str =
 const QUERY_GRADIENT_HELP: &str = "The gradient of the query [default: query_gradient, dq or dQ]";
 const KEY_GRADIENT_HELP: &str = "The gradient of the key [default: key_gradient, dk or dK]";
 const VALUE_GRADIENT_HELP: &str = "The gradient of the value [default: value_gradient, dv or dV]";
+const BIAS_GRADIENT_HELP: &str =
+    "The gradient of the bias [default: bias_gradient, dbias or dBias]";
+const SINK_GRADIENT_HELP: &str =
+    "The gradient of the sinks [default: sink_gradient, dsink or dSink]";
 
 impl NameArgs {
     fn names(&self) -> Names {
@@ -126,11 +149,16 @@ impl NameArgs {
             value: self.value.clone(),
             output: self.output.clone(),
             lse: self.lse.clone(),
+            bias: self.bias.clone(),
+            sink: self.sink.clone(),
+            mask: self.mask_tensor.clone(),
             output_gradient: self.output_gradient.clone(),
             lse_gradient: self.lse_gradient.clone(),
             query_gradient: self.query_gradient.clone(),
             key_gradient: self.key_gradient.clone(),
             value_gradient: self.value_gradient.clone(),
+            bias_gradient: self.bias_gradient.clone(),
+            sink_gradient: self.sink_gradient.clone(),
         }
     }
 }
@@ -138,6 +166,14 @@ impl NameArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "The problem")]
 struct ProblemArgs {
+    /// Any fields of a problem as JSON, in place of the file's metadata
+    #[arg(long, value_name = "JSON")]
+    problem: Option<String>,
+
+    /// The mask as JSON: a list of rules, such as ["causal-bottom-right", {"window": {"left": 7}}]
+    #[arg(long, value_name = "JSON")]
+    mask: Option<String>,
+
     /// Causal mask: the first query sees the first key alone, or the last query sees every key
     #[arg(long, value_name = "ALIGNMENT", value_parser = alignment())]
     causal: Option<Rule>,
@@ -150,9 +186,10 @@ struct ProblemArgs {
     #[arg(long)]
     lengths: Option<String>,
 
-    /// Order of the tensors' axes: batch, head, sequence, dimension
-    #[arg(long, default_value = "bhsd", value_parser = ["bhsd"])]
-    layout: String,
+    /// Order of the axes of query, key, value, output and their gradients: batch, head, sequence,
+    /// dimension
+    #[arg(long, default_value = "bhsd", value_parser = axis_order())]
+    layout: AxisOrder,
 }
 
 #[derive(clap::Args)]
@@ -167,9 +204,21 @@ struct ContractArgs {
     #[arg(long, default_value = "natural", value_parser = lse_base(), conflicts_with = "kernel")]
     lse_base: LseBase,
 
-    /// Output of a row that sees no key
+    /// Sign of the LSE
+    #[arg(long, default_value = "plus", value_parser = lse_sign(), conflicts_with = "kernel")]
+    lse_sign: LseSign,
+
+    /// Whether the LSE counts a sink
+    #[arg(long, default_value = "included", value_parser = lse_sink(), conflicts_with = "kernel")]
+    lse_sink: LseSink,
+
+    /// Output of a row that sees no key: the mean is that of the values of the keys in use
     #[arg(long, default_value = "zero", value_parser = empty_row(), conflicts_with = "kernel")]
     empty_row: EmptyRow,
+
+    /// Output of a row whose every key has a bias of minus infinity
+    #[arg(long, default_value = "zero", value_parser = empty_row(), conflicts_with = "kernel")]
+    masked_row: EmptyRow,
 }
 
 pub fn run(args: &Args) -> Result<Outcome, CliError> {
@@ -180,9 +229,8 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn request(args: &Args) -> Request {
-    let ProblemArgs { causal, scale, lengths, layout } = &args.problem;
-    // The only layout there is; tensors are read as they stand.
-    debug_assert_eq!(layout, "bhsd");
+    let ProblemArgs { problem, mask, causal, scale, lengths, layout } = &args.problem;
+    let contract = &args.contract;
     Request {
         inputs: args.inputs.clone(),
         from: match &args.kernel {
@@ -192,13 +240,20 @@ fn request(args: &Args) -> Request {
             None => Origin::File {
                 outputs: args.outputs.clone(),
                 choices: Choices {
-                    lse_base: args.contract.lse_base,
-                    empty_row: args.contract.empty_row,
+                    lse_base: contract.lse_base,
+                    lse_sign: contract.lse_sign,
+                    lse_sink: contract.lse_sink,
+                    empty_row: contract.empty_row,
+                    masked_row: contract.masked_row,
+                    ..Choices::default()
                 },
             },
         },
         names: args.names.names(),
+        order: *layout,
         described: Described {
+            problem: problem.clone(),
+            mask: mask.clone(),
             causal: causal.clone(),
             scale: scale.clone(),
             lengths: lengths.clone(),
@@ -225,10 +280,32 @@ fn lse_base() -> impl TypedValueParser<Value = LseBase> {
     })
 }
 
+fn lse_sign() -> impl TypedValueParser<Value = LseSign> {
+    PossibleValuesParser::new(["plus", "minus"]).map(|name| match name.as_str() {
+        "plus" => LseSign::Plus,
+        _ => LseSign::Minus,
+    })
+}
+
+fn lse_sink() -> impl TypedValueParser<Value = LseSink> {
+    PossibleValuesParser::new(["included", "excluded"]).map(|name| match name.as_str() {
+        "included" => LseSink::Included,
+        _ => LseSink::Excluded,
+    })
+}
+
+fn axis_order() -> impl TypedValueParser<Value = AxisOrder> {
+    PossibleValuesParser::new(["bhsd", "bshd"]).map(|name| match name.as_str() {
+        "bhsd" => AxisOrder::Bhsd,
+        _ => AxisOrder::Bshd,
+    })
+}
+
 fn empty_row() -> impl TypedValueParser<Value = EmptyRow> {
-    PossibleValuesParser::new(["zero", "nan"]).map(|name| match name.as_str() {
+    PossibleValuesParser::new(["zero", "nan", "mean"]).map(|name| match name.as_str() {
         "zero" => EmptyRow::Zero,
-        _ => EmptyRow::Nan,
+        "nan" => EmptyRow::Nan,
+        _ => EmptyRow::Mean,
     })
 }
 

@@ -11,6 +11,7 @@
 mod fault;
 pub mod gradient;
 mod prediction;
+mod reading;
 mod row;
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Inputs, Outputs};
 
-pub use fault::{FAULTS, Fault};
+pub use fault::{Fault, faults};
 use row::RowModel;
 
 /// What is known of a failing case.
@@ -32,7 +33,7 @@ pub struct Evidence<'a> {
     pub profile: &'a Profile,
     /// What it was given.
     pub inputs: &'a Inputs,
-    /// What it answered, the LSE in nats.
+    /// What it answered, the LSE in nats, of positive sign and with any sink.
     pub outputs: &'a Outputs,
     /// Rows with an element outside its bound, in any order.
     pub failing: &'a [RowIndex],
@@ -66,7 +67,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Vec<Finding> {
     if rows.is_empty() {
         return Vec::new();
     }
-    FAULTS.iter().filter_map(|fault| explain(fault, &rows)).collect()
+    faults().filter_map(|fault| explain(fault, &rows)).collect()
 }
 
 /// At most `count` items, evenly spread, the first and the last among them.

@@ -1,17 +1,22 @@
-//! One failing row in plain `f64`: scores of every key, visible or not, and what was answered.
+//! One failing row in plain `f64`: the problem, and what was answered.
 
 use flashproof_oracle::row::RowIndex;
 use flashproof_spec::mask::Site;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
+use flashproof_spec::tensor::{Inputs, Tensor};
 use ndarray::{ArrayView1, ArrayView2, Axis};
 
 use super::Evidence;
+use super::reading::Reading;
 
 /// A query row, its keys and the kernel's answer.
 pub struct RowModel<'a> {
     pub(super) problem: &'a Problem,
+    /// The same without sinks, for bounds: a prediction counts a sink as a term without value.
+    pub(super) unsunk: Problem,
     pub(super) profile: &'a Profile,
+    pub(super) inputs: &'a Inputs,
     pub(super) index: RowIndex,
     /// The heads' keys and values, `[head, key, entry]`, of this row's batch member.
     keys: Vec<ArrayView2<'a, f64>>,
@@ -19,34 +24,27 @@ pub struct RowModel<'a> {
     query: ArrayView1<'a, f64>,
     /// The output entries that the kernel gave.
     pub(super) output: ArrayView1<'a, f64>,
-    /// The LSE that the kernel gave, in nats.
+    /// The LSE that the kernel gave, in nats and with any sink.
     pub(super) lse: Option<f64>,
-}
-
-/// A key's score and the mass of the sum behind it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Score {
-    /// `scale * <q, k>`.
-    pub(super) value: f64,
-    /// `|scale| * sum |q_t k_t|`.
-    pub(super) mass: f64,
 }
 
 impl<'a> RowModel<'a> {
     pub(super) fn new(evidence: &Evidence<'a>, index: RowIndex) -> Self {
-        let heads = |tensor: &'a flashproof_spec::tensor::Tensor| {
+        let heads = |tensor: &'a Tensor| {
             let member = tensor.view4().index_axis_move(Axis(0), index.batch);
             (0..evidence.problem.key_heads)
                 .map(|head| member.index_axis_move(Axis(0), head))
                 .collect()
         };
-        let row = |tensor: &'a flashproof_spec::tensor::Tensor| {
+        let row = |tensor: &'a Tensor| {
             let head = tensor.view4().index_axis_move(Axis(0), index.batch);
             head.index_axis_move(Axis(0), index.head).index_axis_move(Axis(0), index.query)
         };
         Self {
             problem: evidence.problem,
+            unsunk: Problem { sink: None, ..evidence.problem.clone() },
             profile: evidence.profile,
+            inputs: evidence.inputs,
             index,
             keys: heads(&evidence.inputs.key),
             values: heads(&evidence.inputs.value),
@@ -60,18 +58,20 @@ impl<'a> RowModel<'a> {
         }
     }
 
+    /// The row as it should be read.
+    pub(super) fn reading(&self) -> Reading<'_, 'a> {
+        Reading::of(self)
+    }
+
     /// The key head that this row reads.
     pub(super) fn key_head(&self) -> usize {
         self.problem.key_head_of(self.index.head)
     }
 
-    /// The score of `key` under the problem's scale.
-    pub(super) fn score(&self, head: usize, key: usize) -> Score {
-        let scale = self.problem.scale_f64();
+    /// `<q, k>` and `sum |q_t k_t|`.
+    pub(super) fn dot(&self, head: usize, key: usize) -> (f64, f64) {
         let products = self.query.iter().zip(self.keys[head].row(key)).map(|(q, k)| q * k);
-        let (value, mass) =
-            products.fold((0.0, 0.0), |(sum, mass), x: f64| (sum + x, mass + x.abs()));
-        Score { value: scale * value, mass: scale.abs() * mass }
+        products.fold((0.0, 0.0), |(sum, mass), x: f64| (sum + x, mass + x.abs()))
     }
 
     /// Entry `j` of the value row of `key`.
@@ -79,19 +79,25 @@ impl<'a> RowModel<'a> {
         self.values[head][[key, j]]
     }
 
-    /// The keys that this row sees under the problem's mask.
+    /// The keys that this row sees.
     pub(super) fn visible(&self) -> Vec<usize> {
-        self.seen_by(self.problem)
+        self.reading().visible()
     }
 
-    /// The keys that this row would see under another problem of the same shapes.
-    pub(super) fn seen_by(&self, problem: &Problem) -> Vec<usize> {
+    /// The keys that the mask admits, whatever their bias.
+    pub(super) fn admitted(&self) -> Vec<usize> {
         let RowIndex { batch, head, query } = self.index;
-        (0..problem.key_len).filter(|&key| problem.sees(Site { batch, head, query, key })).collect()
+        self.problem.visible_keys(batch, head, query)
     }
 
     /// How many keys this batch member uses.
     pub(super) fn used_keys(&self) -> usize {
         self.problem.mask.used_keys(self.index.batch, self.problem.key_len)
     }
+}
+
+/// The site of a row and a key.
+pub(super) const fn site(row: RowIndex, key: usize) -> Site {
+    let RowIndex { batch, head, query } = row;
+    Site { batch, head, query, key }
 }

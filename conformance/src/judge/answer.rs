@@ -52,7 +52,8 @@ impl Answered {
             }
             Origin::File { outputs, choices } => {
                 let profile = profile.unwrap_or_else(|| Profile::standard(problem.format));
-                let mut outputs_file = outputs.as_deref().map(Source::open).transpose()?;
+                let mut outputs_file =
+                    outputs.as_deref().map(|path| Source::open(path, request.order)).transpose()?;
                 let names = &request.names;
                 let outputs = read(outputs_file.as_mut().unwrap_or(inputs_file), names)?;
                 outputs.check(problem, profile.lse_format)?;
@@ -111,7 +112,7 @@ fn profile_of(subject: &mut dyn Subject, format: Format) -> Result<Profile, Judg
 }
 
 fn read(source: &mut Source, names: &Names) -> Result<Outputs, JudgeError> {
-    let output = source.optional(names.output.as_deref(), OUTPUT, 4)?;
+    let output = source.activations(names.output.as_deref(), OUTPUT)?;
     let Some(output) = output else {
         let (file, tried) = (source.file().to_owned(), OUTPUT.join(" or "));
         return Err(JudgeError::NothingToJudge { file, tried });

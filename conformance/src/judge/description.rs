@@ -1,14 +1,19 @@
 //! The problem behind tensors: extents from their shapes, the rest from flags and metadata.
 //!
 //! A file's metadata may hold `problem`, the JSON of a problem or of some of its fields, and
-//! `scale`, a text such as `1/sqrt(32)`. Flags override both. Extents given in `problem` must be
-//! those of the tensors.
+//! `scale`, a text such as `1/sqrt(32)`. Flags override both. Extents and formats given in `problem`
+//! must be those of the tensors. A bias and logits of sinks are part of the problem where there are
+//! such tensors, and a boolean mask in a tensor is one more rule.
 
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::Layout;
 use flashproof_spec::mask::{Mask, Rule};
+use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::{Problem, Scale};
-use flashproof_spec::tensor::Inputs;
-use serde::Deserialize;
+use flashproof_spec::score::{Alibi, Bias, Dropout, Sink, Softcap};
+use flashproof_spec::tensor::{Inputs, Tensor};
+use ndarray::ArrayD;
+use serde::{Deserialize, Serialize};
 
 use super::source::{Source, extents, format};
 use super::{Described, JudgeError, scale};
@@ -31,43 +36,71 @@ struct Fields {
     format: Option<Format>,
     scale: Option<Scale>,
     mask: Option<Mask>,
+    softcap: Option<Softcap>,
+    bias: Option<Bias>,
+    alibi: Option<Alibi>,
+    sink: Option<Sink>,
+    dropout: Option<Dropout>,
+    layout: Option<Layout>,
 }
 
+/// The problem of these inputs; `seen` is the mask that a tensor holds.
 pub(super) fn problem(
     source: &mut Source,
     inputs: &Inputs,
+    seen: Option<&ArrayD<bool>>,
     described: &Described,
 ) -> Result<Problem, JudgeError> {
     let [batch, query_heads, query_len, head_dim] = extents(&inputs.query);
     let [_, key_heads, key_len, _] = extents(&inputs.key);
     let [.., value_dim] = extents(&inputs.value);
-    let fields = metadata_fields(source)?;
-    let mask = mask(source, &fields, described)?;
+    let fields = fields(source, described)?;
+    let mut mask = mask(source, &fields, described)?;
+    mask.rules.extend(seen.map(pattern).transpose()?.map(Rule::Boolean));
     let problem = Problem {
         batch,
-        query_heads,
         key_heads,
         query_len,
-        key_len,
-        head_dim,
         value_dim,
-        format: format(inputs),
         scale: scale_of(source, &fields, described, head_dim)?,
         mask,
+        softcap: fields.softcap,
+        bias: inputs.bias.as_ref().map(bias_of).or(fields.bias),
+        alibi: fields.alibi.clone(),
+        sink: inputs.sink.as_ref().map(|sink| Sink::Logits(sink.format())).or(fields.sink),
+        dropout: fields.dropout.clone(),
+        layout: fields.layout.clone().unwrap_or_default(),
+        ..Problem::new(format(inputs), query_heads, key_len, head_dim)
     };
     fields.agree_with(&problem)?;
     Ok(problem)
 }
 
-fn metadata_fields(source: &mut Source) -> Result<Fields, JudgeError> {
+/// What is said of the problem, on the command line or else in the file's metadata.
+fn fields(source: &mut Source, described: &Described) -> Result<Fields, JudgeError> {
     let file = source.file().to_owned();
-    source.archive().metadata().get(PROBLEM).map_or_else(
+    let (origin, text) = if described.problem.is_some() {
+        ("--problem".to_owned(), described.problem.as_ref())
+    } else {
+        let origin = format!("'{file}', metadata entry '{PROBLEM}'");
+        (origin, source.archive().metadata().get(PROBLEM))
+    };
+    text.map_or_else(
         || Ok(Fields::default()),
         |text| {
             serde_json::from_str(text)
-                .map_err(|error| JudgeError::Description { file, reason: error.to_string() })
+                .map_err(|error| JudgeError::Description { origin, reason: error.to_string() })
         },
     )
+}
+
+fn bias_of(tensor: &Tensor) -> Bias {
+    Bias { shape: extents(tensor), format: tensor.format() }
+}
+
+fn pattern(seen: &ArrayD<bool>) -> Result<Pattern, JudgeError> {
+    let shape = std::array::from_fn(|axis| seen.shape()[axis]);
+    Ok(Pattern::new(shape, seen.iter().copied().collect())?)
 }
 
 fn scale_of(
@@ -89,16 +122,20 @@ fn scale_of(
     source.archive().metadata().get(SCALE).map_or(Ok(Scale::default()), |text| from(origin, text))
 }
 
-/// The metadata's mask, with each kind of rule replaced that a flag gives.
+/// The mask of `--mask` or else of the metadata, with each kind of rule replaced that a flag gives.
 fn mask(source: &mut Source, fields: &Fields, described: &Described) -> Result<Mask, JudgeError> {
-    let mut rules = fields.mask.clone().unwrap_or_default().rules;
-    let is_lengths = |rule: &Rule| matches!(rule, Rule::KeyLengths(_));
+    let given = match &described.mask {
+        None => fields.mask.clone().unwrap_or_default(),
+        Some(text) => serde_json::from_str(text)
+            .map_err(|error| JudgeError::Mask { text: text.clone(), reason: error.to_string() })?,
+    };
+    let mut rules = given.rules;
     if let Some(causal) = &described.causal {
-        rules.retain(is_lengths);
+        rules.retain(|rule| !matches!(rule, Rule::CausalTopLeft | Rule::CausalBottomRight));
         rules.push(causal.clone());
     }
     if let Some(text) = &described.lengths {
-        rules.retain(|rule| !is_lengths(rule));
+        rules.retain(|rule| !matches!(rule, Rule::KeyLengths(_)));
         rules.push(Rule::KeyLengths(lengths(source, text)?));
     }
     Ok(Mask { rules })
@@ -141,12 +178,18 @@ impl Fields {
             (part, found.to_string(), told.map(|told| told.to_string()))
         };
         let format = ("format", problem.format.to_string(), self.format.map(|it| it.to_string()));
-        let contradiction =
-            extents.into_iter().map(text).chain([format]).find_map(|(part, found, told)| {
-                told.filter(|it| *it != found).map(|it| (part, found, it))
-            });
+        let bias = ("bias", in_words(&problem.bias), self.bias.map(|it| in_words(&Some(it))));
+        let sink = ("sink", in_words(&problem.sink), self.sink.map(|it| in_words(&Some(it))));
+        let contradiction = extents.into_iter().map(text).chain([format, bias, sink]).find_map(
+            |(part, found, told)| told.filter(|it| *it != found).map(|it| (part, found, it)),
+        );
         contradiction.map_or(Ok(()), |(problem_part, tensors, described)| {
             Err(JudgeError::Contradiction { problem_part, tensors, described })
         })
     }
+}
+
+/// A part of a problem as its description would have it.
+fn in_words(part: &impl Serialize) -> String {
+    serde_json::to_string(part).unwrap_or_default()
 }

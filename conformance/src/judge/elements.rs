@@ -69,6 +69,8 @@ const fn name(quantity: Quantity) -> &'static str {
         Quantity::QueryGradient => "query_gradient",
         Quantity::KeyGradient => "key_gradient",
         Quantity::ValueGradient => "value_gradient",
+        Quantity::BiasGradient => "bias_gradient",
+        Quantity::SinkGradient => "sink_gradient",
     }
 }
 

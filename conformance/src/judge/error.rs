@@ -1,6 +1,7 @@
 //! Why tensors from a file can not be judged.
 
 use flashproof_oracle::error::OracleError;
+use flashproof_spec::pattern::PatternError;
 use flashproof_spec::problem::ProblemError;
 use flashproof_spec::tensor::TensorError;
 
@@ -27,8 +28,18 @@ pub enum JudgeError {
     NothingToJudge { file: String, tried: String },
     #[error("{problem_part}: the tensors say {tensors}, the description {described}")]
     Contradiction { problem_part: &'static str, tensors: String, described: String },
-    #[error("'{file}': the metadata entry 'problem' is no problem description: {reason}")]
-    Description { file: String, reason: String },
+    #[error("{origin} is no problem description: {reason}")]
+    Description { origin: String, reason: String },
+    #[error(
+        "'{text}' is no mask: {reason}; expected a JSON list of rules, such as [\"causal-bottom-right\"]"
+    )]
+    Mask { text: String, reason: String },
+    #[error(
+        "'{file}' has both a bias and an additive mask: expected one of them, added beforehand"
+    )]
+    TwoBiases { file: String },
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     #[error("{origin}: {source}")]
     Scale { origin: String, source: ScaleError },
     #[error("length {found} in '{tensor}' is negative: expected the number of keys in use")]

@@ -2,6 +2,7 @@
 
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
+use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::{Cotangents, Gradients, Tensor};
 
 use super::source::Source;
@@ -11,19 +12,47 @@ use super::{JudgeError, Names};
 struct Role {
     option: &'static str,
     usual: &'static [&'static str],
-    rank: usize,
+    axes: Axes,
 }
 
-const OUTPUT_GRADIENT: Role =
-    Role { option: "output-gradient", usual: &["output_gradient", "do", "dO"], rank: 4 };
+/// Which axes a tensor has.
+#[derive(Clone, Copy)]
+enum Axes {
+    /// Batch, head, position and entry, in the order of the file.
+    Activations,
+    /// This many, in the usual order.
+    Rank(usize),
+}
+
+const OUTPUT_GRADIENT: Role = Role {
+    option: "output-gradient",
+    usual: &["output_gradient", "do", "dO"],
+    axes: Axes::Activations,
+};
 const LSE_GRADIENT: Role =
-    Role { option: "lse-gradient", usual: &["lse_gradient", "dlse", "dLSE"], rank: 3 };
-const QUERY_GRADIENT: Role =
-    Role { option: "query-gradient", usual: &["query_gradient", "dq", "dQ"], rank: 4 };
+    Role { option: "lse-gradient", usual: &["lse_gradient", "dlse", "dLSE"], axes: Axes::Rank(3) };
+const QUERY_GRADIENT: Role = Role {
+    option: "query-gradient",
+    usual: &["query_gradient", "dq", "dQ"],
+    axes: Axes::Activations,
+};
 const KEY_GRADIENT: Role =
-    Role { option: "key-gradient", usual: &["key_gradient", "dk", "dK"], rank: 4 };
-const VALUE_GRADIENT: Role =
-    Role { option: "value-gradient", usual: &["value_gradient", "dv", "dV"], rank: 4 };
+    Role { option: "key-gradient", usual: &["key_gradient", "dk", "dK"], axes: Axes::Activations };
+const VALUE_GRADIENT: Role = Role {
+    option: "value-gradient",
+    usual: &["value_gradient", "dv", "dV"],
+    axes: Axes::Activations,
+};
+const BIAS_GRADIENT: Role = Role {
+    option: "bias-gradient",
+    usual: &["bias_gradient", "dbias", "dBias"],
+    axes: Axes::Rank(4),
+};
+const SINK_GRADIENT: Role = Role {
+    option: "sink-gradient",
+    usual: &["sink_gradient", "dsink", "dSink"],
+    axes: Axes::Rank(1),
+};
 
 /// The upstream gradients in the files, the first one first; `None` where no file has that of the
 /// output.
@@ -54,22 +83,28 @@ pub(super) fn backward(
 ) -> Result<Option<(Cotangents, Gradients)>, JudgeError> {
     let cotangents = cotangents(files, names, problem, profile)?;
     files.reverse();
-    let found = [
-        (QUERY_GRADIENT, &names.query_gradient),
-        (KEY_GRADIENT, &names.key_gradient),
-        (VALUE_GRADIENT, &names.value_gradient),
-    ]
-    .map(|(role, name)| role.find(files, name.as_deref()).map(|tensor| (role, tensor)));
-    let [query, key, value] = found;
-    let (query, key, value) = (query?, key?, value?);
+    let mut find = |role: &Role, name: &Option<String>| role.find(files, name.as_deref());
+    let query = find(&QUERY_GRADIENT, &names.query_gradient)?;
+    let key = find(&KEY_GRADIENT, &names.key_gradient)?;
+    let value = find(&VALUE_GRADIENT, &names.value_gradient)?;
+    let bias = find(&BIAS_GRADIENT, &names.bias_gradient)?;
+    let sink = find(&SINK_GRADIENT, &names.sink_gradient)?;
     let asked = names.output_gradient.is_some() || names.lse_gradient.is_some();
-    if !asked && [&query, &key, &value].iter().all(|(_, tensor)| tensor.is_none()) {
+    if !asked && [&query, &key, &value, &bias, &sink].iter().all(|tensor| tensor.is_none()) {
         return Ok(None);
     }
-    let required =
-        |(role, tensor): (Role, Option<Tensor>)| tensor.ok_or_else(|| role.missing(files));
-    let gradients =
-        Gradients { query: required(query)?, key: required(key)?, value: required(value)? };
+    let required = |role: &Role, tensor: Option<Tensor>| tensor.ok_or_else(|| role.missing(files));
+    let has_logits = matches!(problem.sink, Some(Sink::Logits(_)));
+    let gradients = Gradients {
+        query: required(&QUERY_GRADIENT, query)?,
+        key: required(&KEY_GRADIENT, key)?,
+        value: required(&VALUE_GRADIENT, value)?,
+        bias: match problem.bias {
+            Some(_) => Some(required(&BIAS_GRADIENT, bias)?),
+            None => bias,
+        },
+        sink: if has_logits { Some(required(&SINK_GRADIENT, sink)?) } else { sink },
+    };
     gradients.check(problem)?;
     let cotangents = cotangents.ok_or_else(|| OUTPUT_GRADIENT.missing(files))?;
     Ok(Some((cotangents, gradients)))
@@ -89,7 +124,10 @@ impl Role {
         // A name that no file has is an error of the last one.
         let last = files.len().saturating_sub(1);
         let at = files.iter().position(|file| has(file)).unwrap_or(last);
-        files.get_mut(at).map_or(Ok(None), |file| file.optional(given, self.usual, self.rank))
+        files.get_mut(at).map_or(Ok(None), |file| match self.axes {
+            Axes::Activations => file.activations(given, self.usual),
+            Axes::Rank(rank) => file.optional(given, self.usual, rank),
+        })
     }
 
     fn missing(&self, files: &[&mut Source]) -> JudgeError {

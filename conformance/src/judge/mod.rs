@@ -12,7 +12,6 @@ mod source;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use flashproof_oracle::backward::KeyIndex;
 use flashproof_oracle::row::RowIndex;
 use flashproof_spec::mask::Rule;
 use flashproof_spec::tensor::Tensor;
@@ -22,9 +21,12 @@ use crate::adapter::{self, Choices};
 use crate::case::{gradient_clauses, problem_clauses};
 use crate::report::model::{Report, RowsJudged, Run, Subject};
 use crate::run::{About, Judged};
-use crate::verdict::{Answer, Compared, GradientAnswer, Quantity, judge_gradients, judge_rows};
+use crate::verdict::{
+    Answer, Compared, GradientAnswer, GradientPlaces, Quantity, judge_gradients, judge_rows,
+};
 use answer::Answered;
 use elements::Elements;
+use sample::sample;
 use source::Source;
 
 pub use error::JudgeError;
@@ -32,13 +34,15 @@ pub use error::JudgeError;
 /// What to judge, and how.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// A safetensors file with query, key and value, and perhaps output and LSE; with upstream
-    /// gradients, and perhaps gradients, where a backward pass is to be judged.
+    /// A safetensors file with query, key and value, and perhaps bias, sinks and a mask, output and LSE;
+    /// with upstream gradients, and perhaps gradients, where a backward pass is to be judged.
     pub inputs: PathBuf,
     /// Where the answer comes from.
     pub from: Origin,
     /// Names of the tensors.
     pub names: Names,
+    /// The order of their axes.
+    pub order: AxisOrder,
     /// What was computed, as far as the tensors do not tell.
     pub described: Described,
     /// The name or file of the profile; without one, the kernel's own, or `standard`.
@@ -81,16 +85,36 @@ pub struct Names {
     pub value: Option<String>,
     pub output: Option<String>,
     pub lse: Option<String>,
+    pub bias: Option<String>,
+    pub sink: Option<String>,
+    pub mask: Option<String>,
     pub output_gradient: Option<String>,
     pub lse_gradient: Option<String>,
     pub query_gradient: Option<String>,
     pub key_gradient: Option<String>,
     pub value_gradient: Option<String>,
+    pub bias_gradient: Option<String>,
+    pub sink_gradient: Option<String>,
+}
+
+/// In which order the tensors of a file have their axes: queries, keys, values, outputs and their
+/// gradients. LSE, bias and mask have theirs as ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AxisOrder {
+    /// Batch, head, position, entry.
+    #[default]
+    Bhsd,
+    /// Batch, position, head, entry.
+    Bshd,
 }
 
 /// A problem as far as shapes do not tell it; what is given here overrides the file's metadata.
 #[derive(Clone, Debug, Default)]
 pub struct Described {
+    /// JSON with any fields of a problem, in place of the metadata's `problem`.
+    pub problem: Option<String>,
+    /// JSON of a mask: a list of rules.
+    pub mask: Option<String>,
     /// The alignment of a causal mask.
     pub causal: Option<Rule>,
     /// The softmax scale, as [`scale::parse`] takes it.
@@ -99,15 +123,16 @@ pub struct Described {
     pub lengths: Option<String>,
 }
 
-/// Judges the answer that the request describes. `progress` counts rows and keys.
+/// Judges the answer that the request describes. `progress` counts rows, keys and sinks.
 ///
 /// # Errors
 /// [`JudgeError`] names the file, tensor or word at fault. What the kernel does wrong is a verdict.
 pub fn judge(request: &Request, progress: &ProgressBar) -> Result<Report, JudgeError> {
-    let mut source = Source::open(&request.inputs)?;
+    let mut source = Source::open(&request.inputs, request.order)?;
     let (problem, inputs) = source.problem_and_inputs(request)?;
     let answered = Answered::obtain(request, &mut source, &problem, &inputs)?;
     let mut clauses = problem_clauses(&problem);
+    let read = answered.choices.read(&problem);
     let (judged, places) = match &answered.passes {
         Err(failure) => {
             let judged = Judged::without_answer(failure)
@@ -116,7 +141,7 @@ pub fn judge(request: &Request, progress: &ProgressBar) -> Result<Report, JudgeE
         }
         Ok(passes) => {
             let answer = Answer {
-                problem: &problem,
+                problem: &read,
                 inputs: &inputs,
                 outputs: &passes.outputs,
                 profile: &answered.profile,
@@ -146,37 +171,62 @@ pub fn judge(request: &Request, progress: &ProgressBar) -> Result<Report, JudgeE
         formats_refused: BTreeMap::new(),
     };
     let inputs = request.inputs.display().to_string();
-    let run = Run::Judge { inputs, rows: places.rows_judged, keys: places.keys_judged };
+    let run = Run::Judge {
+        inputs,
+        rows: places.rows_judged,
+        keys: places.keys_judged,
+        bias_rows: places.bias_rows_judged,
+        sinks: places.sinks_judged,
+    };
     Ok(Report::new(subject, run, vec![judged.report(about)]))
 }
 
-/// The rows and keys to judge.
+/// What there is to judge, and how much of it that is.
 #[derive(Default)]
 struct Places {
     rows: Vec<RowIndex>,
     rows_judged: RowsJudged,
     /// Empty without a backward pass.
-    keys: Vec<KeyIndex>,
+    gradients: GradientPlaces,
     keys_judged: Option<RowsJudged>,
+    bias_rows_judged: Option<RowsJudged>,
+    sinks_judged: Option<RowsJudged>,
 }
 
 impl Places {
     fn new(request: &Request, answer: &Answer<'_>, backward: Option<&GradientAnswer<'_>>) -> Self {
+        let Request { most_pairs, seed, .. } = *request;
+        let problem = answer.problem;
         let every_row = answer.every_row();
-        let most = sample::most_rows(answer.problem.key_len, request.most_pairs);
-        let rows = sample::sample(&every_row, most, request.seed);
+        let rows = sample(&every_row, sample::most_rows(problem.key_len, most_pairs), seed);
         let judged = |judged: usize, of: usize| RowsJudged {
             judged,
             of,
-            sample_seed: (judged < of).then_some(request.seed),
+            sample_seed: (judged < of).then_some(seed),
         };
         let rows_judged = judged(rows.len(), every_row.len());
         let Some(backward) = backward else {
             return Self { rows, rows_judged, ..Self::default() };
         };
-        let keys = sample::sample_keys(answer.problem, request.most_pairs, request.seed);
-        let keys_judged = Some(judged(keys.len(), backward.every_key().len()));
-        Self { rows, rows_judged, keys, keys_judged }
+        let keys = sample::sample_keys(problem, most_pairs, seed);
+        let (every_bias_row, every_sink) = (backward.every_bias_row(), backward.every_sink());
+        let bias_rows = sample::sample_bias_rows(problem, &every_bias_row, most_pairs, seed);
+        let sinks = sample::sample_sinks(problem, &every_sink, most_pairs, seed);
+        let of_some = |count: usize, of: usize| (of > 0).then(|| judged(count, of));
+        Self {
+            rows_judged,
+            keys_judged: Some(judged(keys.len(), backward.every_key().len())),
+            bias_rows_judged: of_some(bias_rows.len(), every_bias_row.len()),
+            sinks_judged: of_some(sinks.len(), every_sink.len()),
+            gradients: GradientPlaces { rows: rows.clone(), keys, bias_rows, sinks },
+            rows,
+        }
+    }
+
+    /// Rows, keys and sinks, each as often as it is compared.
+    fn count(&self) -> usize {
+        let GradientPlaces { rows, keys, bias_rows, sinks } = &self.gradients;
+        self.rows.len() + rows.len() + keys.len() + bias_rows.len() + sinks.len()
     }
 }
 
@@ -187,9 +237,7 @@ fn judge_answer(
     places: &Places,
     progress: &ProgressBar,
 ) -> Result<Judged, JudgeError> {
-    let Places { rows, keys, .. } = places;
-    let passes = if backward.is_some() { 2 } else { 1 };
-    progress.set_length((passes * rows.len() + keys.len()) as u64);
+    progress.set_length(places.count() as u64);
     let elements = request.elements.as_ref().map(|_| Elements::new(tensors(answer, backward)));
     let visit = |compared: &[Compared]| {
         progress.inc(1);
@@ -197,9 +245,9 @@ fn judge_answer(
             elements.record(compared);
         }
     };
-    let mut judged = Judged::of_tally(judge_rows(answer, rows, visit)?, answer);
+    let mut judged = Judged::of_tally(judge_rows(answer, &places.rows, visit)?, answer);
     if let Some(backward) = backward {
-        let tally = judge_gradients(backward, rows, keys, visit)?;
+        let tally = judge_gradients(backward, &places.gradients, visit)?;
         judged = judged.with_gradients(tally, backward);
     }
     if let (Some(elements), Some(path)) = (elements, &request.elements) {
@@ -221,6 +269,8 @@ fn tensors<'a>(
             (Quantity::KeyGradient, &gradients.key),
             (Quantity::ValueGradient, &gradients.value),
         ]);
+        tensors.extend(gradients.bias.as_ref().map(|bias| (Quantity::BiasGradient, bias)));
+        tensors.extend(gradients.sink.as_ref().map(|sink| (Quantity::SinkGradient, sink)));
     }
     tensors
 }

@@ -1,6 +1,6 @@
 //! Which rows and keys of a large problem are judged.
 
-use flashproof_oracle::backward::KeyIndex;
+use flashproof_oracle::backward::{BiasRowIndex, KeyIndex};
 use flashproof_spec::problem::Problem;
 use rand::SeedableRng;
 use rand::seq::index;
@@ -36,10 +36,38 @@ pub fn sample_keys(problem: &Problem, most_pairs: usize, seed: u64) -> Vec<KeyIn
         .flat_map(|(batch, key_head)| {
             (0..key_len).map(move |key| KeyIndex { batch, key_head, key })
         })
+        .filter(|key| problem.has_key_row(key.batch, key.key))
         .collect();
     // Of several heads, all keys are affordable.
     let most_keys = (most_pairs / rows).max(1);
     if keys.len() > most_keys { sample(&keys, most_keys, seed) } else { keys }
+}
+
+/// The rows of the bias whose gradients are judged, ascending: each needs every pair of the rows
+/// that share it.
+#[must_use]
+pub fn sample_bias_rows(
+    problem: &Problem,
+    every: &[BiasRowIndex],
+    most_pairs: usize,
+    seed: u64,
+) -> Vec<BiasRowIndex> {
+    let rows = problem.batch * problem.query_heads * problem.query_len;
+    let pairs = (rows * problem.key_len).div_ceil(every.len().max(1));
+    sample(every, (most_pairs / pairs.max(1)).max(1), seed)
+}
+
+/// The query heads whose sinks are judged by their gradients, ascending: each needs every pair of its
+/// head.
+#[must_use]
+pub fn sample_sinks(
+    problem: &Problem,
+    every: &[usize],
+    most_pairs: usize,
+    seed: u64,
+) -> Vec<usize> {
+    let pairs = problem.batch * problem.query_len * problem.key_len;
+    sample(every, (most_pairs / pairs.max(1)).max(1), seed)
 }
 
 /// How many rows of `key_len` keys make up `most_pairs`; at least one.

@@ -15,7 +15,7 @@ use crate::suite::{Direction, Suite};
 use crate::verdict::{Element, Measured, Quantity, Verdict, Violation};
 
 /// Version of the JSON form. It moves when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// What a run found.
 #[derive(Clone, Debug, Serialize)]
@@ -73,10 +73,17 @@ pub enum Run {
         /// Which keys were judged by the gradients of key and value; absent without a backward pass.
         #[serde(skip_serializing_if = "Option::is_none")]
         keys: Option<RowsJudged>,
+        /// Which rows of the bias were judged by its gradient; absent without a backward pass or bias.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bias_rows: Option<RowsJudged>,
+        /// Which sinks were judged by their gradients; absent without a backward pass or logits of
+        /// sinks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sinks: Option<RowsJudged>,
     },
 }
 
-/// Which rows, or keys, of a problem were judged.
+/// Which rows, keys or sinks of a problem were judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowsJudged {
     /// How many.
@@ -121,6 +128,12 @@ pub struct CaseReport {
     /// `dV`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_gradient: Option<Measured>,
+    /// `dBias`; absent also where the problem has no bias.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bias_gradient: Option<Measured>,
+    /// `dSink`; absent also where the problem has no logits of sinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink_gradient: Option<Measured>,
     /// What was violated, in ascending order of clause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
@@ -142,6 +155,8 @@ impl CaseReport {
             Quantity::QueryGradient => self.query_gradient.as_ref(),
             Quantity::KeyGradient => self.key_gradient.as_ref(),
             Quantity::ValueGradient => self.value_gradient.as_ref(),
+            Quantity::BiasGradient => self.bias_gradient.as_ref(),
+            Quantity::SinkGradient => self.sink_gradient.as_ref(),
         }
     }
 }
@@ -161,8 +176,8 @@ pub struct NoAnswer {
 pub struct Summary {
     /// Cases by verdict; those that are absent are 0.
     pub verdicts: BTreeMap<Verdict, usize>,
-    /// Why cases are unsupported, and how many are for each reason.
-    pub unsupported: BTreeMap<String, usize>,
+    /// Why cases are unsupported, the reason of most cases first.
+    pub unsupported: Vec<Unsupported>,
     /// The attention output over all cases.
     pub output: Extreme,
     /// The LSE over all cases that have one.
@@ -173,11 +188,24 @@ pub struct Summary {
     pub key_gradient: Extreme,
     /// `dV` over all cases of the backward pass.
     pub value_gradient: Extreme,
+    /// `dBias` over all cases of the backward pass that have a bias.
+    pub bias_gradient: Extreme,
+    /// `dSink` over all cases of the backward pass that have logits of sinks.
+    pub sink_gradient: Extreme,
     /// Answered cases without an LSE.
     pub lse_not_offered: usize,
     /// Faults that explain the wrong rows of a case, those of most cases first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<Suspect>,
+}
+
+/// A reason why cases are unsupported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsupported {
+    /// What the kernel said.
+    pub reason: String,
+    /// How many cases it said it of.
+    pub cases: usize,
 }
 
 /// A fault that would explain some of the failing cases.
@@ -241,6 +269,7 @@ impl Report {
             summary.add(case);
         }
         // A stable sort: among equals, the order in which they were found.
+        summary.unsupported.sort_by_key(|unsupported| Reverse(unsupported.cases));
         summary.suspects.sort_by_key(|suspect| Reverse(suspect.cases));
         let flashproof = env!("CARGO_PKG_VERSION");
         Self { schema_version: SCHEMA_VERSION, flashproof, subject, run, summary, cases }
@@ -253,25 +282,51 @@ impl Summary {
         if case.verdict == Verdict::Unsupported
             && let Some(NoAnswer { reason, .. }) = &case.no_answer
         {
-            *self.unsupported.entry(reason.clone()).or_default() += 1;
+            self.refuse(reason);
         }
-        self.output.add(&case.name, &case.output);
-        for (extreme, measured) in [
-            (&mut self.query_gradient, &case.query_gradient),
-            (&mut self.key_gradient, &case.key_gradient),
-            (&mut self.value_gradient, &case.value_gradient),
-        ] {
-            if let Some(measured) = measured {
-                extreme.add(&case.name, measured);
+        for quantity in Quantity::ALL {
+            if let Some(measured) = case.of(quantity) {
+                self.of_mut(quantity).add(&case.name, measured);
             }
         }
-        match &case.lse {
-            Some(lse) => self.lse.add(&case.name, lse),
-            None if case.output.elements > 0 => self.lse_not_offered += 1,
-            None => {}
+        if case.lse.is_none() && case.output.elements > 0 {
+            self.lse_not_offered += 1;
         }
         for finding in &case.diagnosis {
             self.suspect(finding);
+        }
+    }
+
+    fn refuse(&mut self, reason: &str) {
+        match self.unsupported.iter_mut().find(|it| it.reason == reason) {
+            Some(unsupported) => unsupported.cases += 1,
+            None => self.unsupported.push(Unsupported { reason: reason.to_owned(), cases: 1 }),
+        }
+    }
+
+    /// One output over all cases.
+    #[must_use]
+    pub const fn of(&self, quantity: Quantity) -> &Extreme {
+        match quantity {
+            Quantity::Output => &self.output,
+            Quantity::Lse => &self.lse,
+            Quantity::QueryGradient => &self.query_gradient,
+            Quantity::KeyGradient => &self.key_gradient,
+            Quantity::ValueGradient => &self.value_gradient,
+            Quantity::BiasGradient => &self.bias_gradient,
+            Quantity::SinkGradient => &self.sink_gradient,
+        }
+    }
+
+    const fn of_mut(&mut self, quantity: Quantity) -> &mut Extreme {
+        match quantity {
+            Quantity::Output => &mut self.output,
+            Quantity::Lse => &mut self.lse,
+            Quantity::QueryGradient => &mut self.query_gradient,
+            Quantity::KeyGradient => &mut self.key_gradient,
+            Quantity::ValueGradient => &mut self.value_gradient,
+            Quantity::BiasGradient => &mut self.bias_gradient,
+            Quantity::SinkGradient => &mut self.sink_gradient,
         }
     }
 

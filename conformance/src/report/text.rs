@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use flashproof_spec::clause;
 
-use super::model::{CaseReport, Extreme, Outcome, Report, Run, Suspect};
+use super::model::{CaseReport, Extreme, Outcome, Report, Run, Summary, Suspect, Unsupported};
 use super::number::{show, show_rough};
 use crate::suite::Direction;
 use crate::verdict::{Quantity, Verdict, Violation, Want};
@@ -123,11 +123,9 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
         write!(sink, "{lead}{style}{count} {}{style:#}", verdict.name())?;
     }
     writeln!(sink)?;
-    write_extreme("output", &summary.output, sink)?;
-    write_extreme("LSE", &summary.lse, sink)?;
-    write_extreme("dQ", &summary.query_gradient, sink)?;
-    write_extreme("dK", &summary.key_gradient, sink)?;
-    write_extreme("dV", &summary.value_gradient, sink)?;
+    for quantity in Quantity::ALL {
+        write_extreme(quantity, summary.of(quantity), sink)?;
+    }
     let failed = summary.count(Verdict::Fail);
     for suspect in summary.suspects.iter().take(SUSPECTS) {
         let Suspect { fault, clause, cases } = suspect;
@@ -144,11 +142,22 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
     for (format, reason) in &report.subject.formats_refused {
         writeln!(sink, "  {format} was not run: {reason}")?;
     }
-    for (reason, cases) in &summary.unsupported {
-        writeln!(sink, "  {} not counted as passed: {reason}", count("case", *cases))?;
-    }
+    write_unsupported(summary, sink)?;
     if summary.outcome() == Outcome::NothingChecked {
         writeln!(sink, "  {BAD}nothing was checked{BAD:#}")?;
+    }
+    Ok(())
+}
+
+/// How many cases the kernel does not offer, and why.
+fn write_unsupported(summary: &Summary, sink: &mut impl Write) -> io::Result<()> {
+    let cases = summary.count(Verdict::Unsupported);
+    if cases == 0 {
+        return Ok(());
+    }
+    writeln!(sink, "  {} unsupported, and not counted as passed:", count("case", cases))?;
+    for Unsupported { reason, cases } in &summary.unsupported {
+        writeln!(sink, "    {cases:5} {reason}")?;
     }
     Ok(())
 }
@@ -165,12 +174,17 @@ fn write_run(run: &Run, sink: &mut impl Write) -> io::Result<()> {
             }
             writeln!(sink, ", seed {seed}")
         }
-        Run::Judge { inputs, rows, keys } => {
+        Run::Judge { inputs, rows, keys, bias_rows, sinks } => {
             write!(sink, " on {inputs}, {} of {} rows", rows.judged, rows.of)?;
-            if let Some(keys) = keys {
-                write!(sink, ", {} of {} keys", keys.judged, keys.of)?;
+            for (what, judged) in
+                [("keys", keys), ("rows of the bias", bias_rows), ("sinks", sinks)]
+            {
+                if let Some(judged) = judged {
+                    write!(sink, ", {} of {} {what}", judged.judged, judged.of)?;
+                }
             }
-            match rows.sample_seed.or_else(|| keys.and_then(|keys| keys.sample_seed)) {
+            let others = [keys, bias_rows, sinks].into_iter().flatten();
+            match [rows].into_iter().chain(others).find_map(|judged| judged.sample_seed) {
                 None => writeln!(sink),
                 Some(seed) => writeln!(sink, ", sampled with seed {seed}"),
             }
@@ -178,7 +192,7 @@ fn write_run(run: &Run, sink: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn write_extreme(quantity: &str, extreme: &Extreme, sink: &mut impl Write) -> io::Result<()> {
+fn write_extreme(quantity: Quantity, extreme: &Extreme, sink: &mut impl Write) -> io::Result<()> {
     if extreme.elements + extreme.not_compared == 0 {
         return Ok(());
     }

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 
 use flashproof_oracle::error::OracleError;
 use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 use super::RunError;
 use super::judged::Judged;
-use crate::adapter::{Backward, Choices, Failure, Subject};
-use crate::case::Case;
-use crate::inputs::poison::poisoned;
-use crate::verdict::{Answer, GradientAnswer, judge_gradients, judge_poisoned, judge_rows};
+use crate::adapter::{Backward, Choices, Failure, LseBase, LseSign, Subject};
+use crate::case::{Case, Check};
+use crate::closed::{ClosedForm, judge_closed};
+use crate::inputs::poison::Places;
+use crate::merge;
+use crate::relation::{self, Other, Pair, Posed, Relation};
+use crate::verdict::{Answer, GradientAnswer, Tally, judge_gradients, judge_poisoned, judge_rows};
 
 /// A case and what the kernel made of it.
 pub(super) enum Answered<'c> {
@@ -26,6 +30,8 @@ pub(super) enum Answered<'c> {
 pub(super) struct Answers {
     profile: Profile,
     choices: Choices,
+    /// The case's problem as the kernel reads it, by which it is judged.
+    read: Problem,
     inputs: Inputs,
     outputs: Outputs,
     rest: Rest,
@@ -35,10 +41,26 @@ pub(super) struct Answers {
 enum Rest {
     /// Nothing: a case of the forward pass alone.
     Nothing,
-    /// The poisoned keys, as `(batch, key)`, and the outputs on inputs that have them.
-    Poisoned(Vec<(usize, usize)>, Box<Outputs>),
-    /// Upstream gradients, and what a backward pass made of them.
+    /// What is poisoned, and the outputs on inputs that have it.
+    Poisoned(Places, Box<Outputs>),
+    /// Answers to related problems.
+    Related(Box<Related>),
+    /// A formula to compare with.
+    Closed(ClosedForm),
+    /// Upstream gradients without poison, and what a backward pass made of them.
     Backward(Box<(Cotangents, Gradients)>),
+}
+
+/// What a kernel answered to related problems.
+struct Related {
+    relation: Relation,
+    /// Whether the kernel promises the relation to the bit.
+    exact: bool,
+    /// The others, each as the kernel reads it, and the answers.
+    others: Vec<(Other, Outputs)>,
+    /// The gradients of the first and of the one other, where the relation is about them too.
+    gradients: Option<(Gradients, Gradients)>,
+    seed: u64,
 }
 
 impl<'c> Answered<'c> {
@@ -66,7 +88,7 @@ impl<'c> Answered<'c> {
         match self {
             Self::Nothing(judged) => Ok(*judged),
             Self::Answers(case, answers) => answers
-                .judge(case)
+                .judge()
                 .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
         }
     }
@@ -92,54 +114,165 @@ impl Answers {
             let reason = "subnormal inputs, which the declared profile flushes to zero";
             return Err(Failure::Unsupported(reason.to_owned()));
         }
+        match case.check {
+            None => {}
+            Some(Check::Related(relation)) => {
+                return Self::ask_related(subject, case, profile, inputs, relation);
+            }
+            Some(Check::Closed(form)) => {
+                let outputs = subject.forward(&case.problem, &inputs)?;
+                let (choices, read) = (subject.choices(), case.problem.clone());
+                return Ok(Self {
+                    profile,
+                    choices,
+                    read,
+                    inputs,
+                    outputs,
+                    rest: Rest::Closed(form),
+                });
+            }
+            Some(Check::Merge(splits)) => return Self::ask_merge(subject, case, profile, splits),
+        }
         let problem = &case.problem;
-        let poisoned_keys = case.poison.map(|poison| poison.keys(problem));
-        let (inputs, outputs, rest) = match (case.cotangents(profile.lse_format), poisoned_keys) {
-            (Some(cotangents), keys) => {
-                let inputs = keys.map_or_else(|| inputs.clone(), |it| poisoned(&inputs, &it));
+        let choices = subject.choices();
+        let read = choices.read(problem);
+        // What is hidden is so in the problem that the kernel answers.
+        let poison = case.poison.map(|poison| poison.places(&read, &inputs));
+        let (inputs, outputs, rest) = match (case.cotangents(profile.lse_format), poison) {
+            (Some(cotangents), poison) => {
+                let given = |it: &Places| (it.inputs(&inputs), it.cotangents(&cotangents));
+                let (inputs, upstream) =
+                    poison.as_ref().map_or_else(|| (inputs.clone(), cotangents.clone()), given);
                 let Backward { outputs, gradients } =
-                    subject.backward(problem, &inputs, &cotangents)?;
+                    subject.backward(problem, &inputs, &upstream)?;
                 (inputs, outputs, Rest::Backward(Box::new((cotangents, gradients))))
             }
-            (None, Some(keys)) => {
+            (None, Some(poison)) => {
                 let clean = subject.forward(problem, &inputs)?;
-                let outputs = subject.forward(problem, &poisoned(&inputs, &keys))?;
-                (inputs, clean, Rest::Poisoned(keys, Box::new(outputs)))
+                let outputs = subject.forward(problem, &poison.inputs(&inputs))?;
+                (inputs, clean, Rest::Poisoned(poison, Box::new(outputs)))
             }
             (None, None) => {
                 let outputs = subject.forward(problem, &inputs)?;
                 (inputs, outputs, Rest::Nothing)
             }
         };
-        Ok(Self { profile, choices: subject.choices(), inputs, outputs, rest })
+        Ok(Self { profile, choices, read, inputs, outputs, rest })
     }
 
-    fn judge(&self, case: &Case) -> Result<Judged, OracleError> {
+    /// Asks for the answers to a problem and to those that are related to it.
+    fn ask_related(
+        subject: &mut dyn Subject,
+        case: &Case,
+        profile: Profile,
+        inputs: Inputs,
+        relation: Relation,
+    ) -> Result<Self, Failure> {
+        let Some(exact) = relation.is_exact(subject.guarantees()) else {
+            let reason = format!("{}, which the kernel does not promise", relation.promise());
+            return Err(Failure::Unsupported(reason));
+        };
+        let choices = subject.choices();
+        let seed = case.input_seed();
+        let first = Posed { problem: case.problem.clone(), inputs };
+        let others = relation::others(relation, &first, case.family, seed.wrapping_add(1))
+            .map_err(|misfit| Failure::Environment(misfit.to_string()))?;
+        let cotangents = case.cotangents(profile.lse_format);
+        let mut ask = |posed: &Posed| match &cotangents {
+            None => Ok((subject.forward(&posed.problem, &posed.inputs)?, None)),
+            Some(cotangents) => subject
+                .backward(&posed.problem, &posed.inputs, cotangents)
+                .map(|Backward { outputs, gradients }| (outputs, Some(gradients))),
+        };
+        let (outputs, first_gradients) = ask(&first)?;
+        let mut answered = Vec::new();
+        let mut gradients = None;
+        for mut other in others {
+            let (outputs, other_gradients) = ask(&other.posed)?;
+            gradients = first_gradients.clone().zip(other_gradients);
+            other.posed.problem = choices.read(&other.posed.problem);
+            answered.push((other, outputs));
+        }
+        let related = Related { relation, exact, others: answered, gradients, seed };
+        let Posed { problem, inputs } = first;
+        let read = choices.read(&problem);
+        let rest = Rest::Related(Box::new(related));
+        Ok(Self { profile, choices, read, inputs, outputs, rest })
+    }
+
+    /// Asks for the merge of partials; the answer is one to the attention problem that it amounts to.
+    fn ask_merge(
+        subject: &mut dyn Subject,
+        case: &Case,
+        profile: Profile,
+        splits: usize,
+    ) -> Result<Self, Failure> {
+        let choices = subject.choices();
+        if (choices.lse_base, choices.lse_sign) != (LseBase::Natural, LseSign::Plus) {
+            // A rounded LSE in another base is the exact LSE of nothing that can be written in nats.
+            let reason = "a merge of LSEs in nats, by a kernel that has them in another form";
+            return Err(Failure::Unsupported(reason.to_owned()));
+        }
+        let problem = &case.problem;
+        let partials = merge::partials(problem, splits, profile.lse_format, case.input_seed());
+        let outputs = subject.merge(problem, &partials)?;
+        let (read, inputs) = merge::as_attention(problem, &partials);
+        let outputs = merge::as_attention_outputs(problem, &outputs);
+        Ok(Self { profile, choices, read, inputs, outputs, rest: Rest::Nothing })
+    }
+
+    fn judge(&self) -> Result<Judged, OracleError> {
         let answer = Answer {
-            problem: &case.problem,
+            problem: &self.read,
             inputs: &self.inputs,
             outputs: &self.outputs,
             profile: &self.profile,
             choices: self.choices,
         };
+        match &self.rest {
+            Rest::Related(related) => return judge_related(&answer, related),
+            Rest::Closed(form) => {
+                let tally = judge_closed(*form, &answer, &answer.every_row())?;
+                return Ok(Judged::of_tally(tally, &answer));
+            }
+            _ => {}
+        }
         let rows = answer.every_row();
         // The clean run of a poisoned case too: NaN everywhere would be the same in both.
         let judged = Judged::of_tally(judge_rows(&answer, &rows, |_| ())?, &answer);
         Ok(match &self.rest {
-            Rest::Nothing => judged,
-            Rest::Poisoned(keys, poisoned) => judged.with_poisoned(judge_poisoned(
-                &case.problem,
-                &rows,
-                keys,
-                &self.outputs,
-                poisoned,
-            )),
+            Rest::Nothing | Rest::Related(_) | Rest::Closed(_) => judged,
+            Rest::Poisoned(poison, outputs) => {
+                judged.with_poisoned(judge_poisoned(&answer, &rows, poison, outputs))
+            }
             Rest::Backward(passes) => {
                 let (cotangents, gradients) = &**passes;
                 let answer = GradientAnswer { forward: answer, cotangents, gradients };
-                let tally = judge_gradients(&answer, &rows, &answer.every_key(), |_| ())?;
+                let tally = judge_gradients(&answer, &answer.every_place(), |_| ())?;
                 judged.with_gradients(tally, &answer)
             }
         })
     }
+}
+
+/// Compares the answer with those to the related problems.
+fn judge_related(answer: &Answer<'_>, related: &Related) -> Result<Judged, OracleError> {
+    let rows = relation::sampled(answer, related.seed);
+    let mut tally = Tally::default();
+    for (how, outputs) in &related.others {
+        let other =
+            Answer { problem: &how.posed.problem, inputs: &how.posed.inputs, outputs, ..*answer };
+        let Related { relation, exact, .. } = *related;
+        let pair = Pair { relation, exact, first: *answer, other, how };
+        tally = tally.merged(relation::compare(&pair, &rows)?);
+    }
+    let judged = Judged::of_tally(tally, answer);
+    Ok(match &related.gradients {
+        None => judged,
+        Some((first, other)) => judged.with_repeated_gradients(relation::compare_gradients(
+            related.relation,
+            first,
+            other,
+        )),
+    })
 }

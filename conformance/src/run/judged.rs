@@ -5,9 +5,10 @@ use std::f64::consts::LN_2;
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
-use flashproof_spec::tensor::{Outputs, Tensor};
+use flashproof_spec::tensor::{Gradients, Outputs, Tensor};
+use ndarray::Axis;
 
-use crate::adapter::{Failure, LseBase};
+use crate::adapter::{Choices, Failure, LseBase, LseSign, LseSink};
 use crate::case::Case;
 use crate::diagnosis::gradient::{GradientEvidence, diagnose_gradients};
 use crate::diagnosis::{self, Evidence, Finding};
@@ -26,8 +27,8 @@ pub struct Judged {
     pub tally: Tally,
     /// Whether the kernel gave an LSE.
     pub has_lse: bool,
-    /// Whether the kernel was asked for gradients and gave them.
-    pub has_gradients: bool,
+    /// Which gradients the kernel was asked for and gave.
+    pub gradients: Vec<Quantity>,
     /// Faults that explain the wrong rows, and then the wrong gradients.
     pub findings: Vec<Finding>,
 }
@@ -38,6 +39,7 @@ impl Judged {
     pub fn without_answer(failure: &Failure) -> Option<Self> {
         let clause = match failure {
             Failure::InputChanged(_) => Some("FAS:fwd.input.unchanged"),
+            Failure::Ownership(_) => Some("FAS:layout.ownership"),
             _ => None,
         };
         Some(Self {
@@ -45,7 +47,7 @@ impl Judged {
             no_answer: Some(NoAnswer { reason: failure.to_string(), clause }),
             tally: Tally::default(),
             has_lse: false,
-            has_gradients: false,
+            gradients: Vec::new(),
             findings: Vec::new(),
         })
     }
@@ -58,7 +60,7 @@ impl Judged {
             verdict: verdict(&tally),
             no_answer: None,
             has_lse: answer.outputs.lse.is_some(),
-            has_gradients: false,
+            gradients: Vec::new(),
             findings,
             tally,
         }
@@ -76,14 +78,30 @@ impl Judged {
     pub fn with_gradients(mut self, gradients: Tally, answer: &GradientAnswer<'_>) -> Self {
         self.findings.extend(gradient_findings(&gradients, answer));
         let tally = self.tally.merged(gradients);
-        Self { verdict: verdict(&tally), tally, has_gradients: true, ..self }
+        let Gradients { query: _, key: _, value: _, bias, sink } = answer.gradients;
+        let of_all = [Quantity::QueryGradient, Quantity::KeyGradient, Quantity::ValueGradient];
+        let of_bias = bias.as_ref().map(|_| Quantity::BiasGradient);
+        let of_sink = sink.as_ref().map(|_| Quantity::SinkGradient);
+        let gradients = of_all.into_iter().chain(of_bias).chain(of_sink).collect();
+        Self { verdict: verdict(&tally), tally, gradients, ..self }
+    }
+
+    /// The same with the comparison of gradients of two runs added.
+    #[must_use]
+    pub(super) fn with_repeated_gradients(self, gradients: Tally) -> Self {
+        let given = |&quantity: &Quantity| gradients.of(quantity).elements > 0;
+        let of = Quantity::ALL.into_iter().filter(given).collect();
+        let tally = self.tally.merged(gradients);
+        Self { verdict: verdict(&tally), tally, gradients: of, ..self }
     }
 
     /// The report on a case.
     #[must_use]
     pub fn report(self, about: About) -> CaseReport {
-        let Tally { output, lse, query_gradient, key_gradient, value_gradient, .. } = self.tally;
-        let of_backward = |measured| self.has_gradients.then_some(measured);
+        let of_backward = |quantity| {
+            let given = self.gradients.contains(&quantity);
+            given.then(|| self.tally.of(quantity).clone())
+        };
         let About { name, problem, why, source, clauses, reproduce } = about;
         CaseReport {
             name,
@@ -93,11 +111,13 @@ impl Judged {
             why,
             source,
             clauses,
-            output,
-            lse: self.has_lse.then_some(lse),
-            query_gradient: of_backward(query_gradient),
-            key_gradient: of_backward(key_gradient),
-            value_gradient: of_backward(value_gradient),
+            query_gradient: of_backward(Quantity::QueryGradient),
+            key_gradient: of_backward(Quantity::KeyGradient),
+            value_gradient: of_backward(Quantity::ValueGradient),
+            bias_gradient: of_backward(Quantity::BiasGradient),
+            sink_gradient: of_backward(Quantity::SinkGradient),
+            output: self.tally.output,
+            lse: self.has_lse.then_some(self.tally.lse),
             violations: self.tally.violations,
             diagnosis: self.findings,
             reproduce,
@@ -172,7 +192,7 @@ fn findings(tally: &Tally, answer: &Answer<'_>) -> Vec<Finding> {
         problem: answer.problem,
         profile: answer.profile,
         inputs: answer.inputs,
-        outputs: &in_nats(answer),
+        outputs: &as_specified(answer),
         failing: &tally.failing,
     })
 }
@@ -185,26 +205,41 @@ fn gradient_findings(tally: &Tally, answer: &GradientAnswer<'_>) -> Vec<Finding>
         problem: answer.forward.problem,
         profile: answer.forward.profile,
         inputs: answer.forward.inputs,
-        outputs: &in_nats(&answer.forward),
+        outputs: &as_specified(&answer.forward),
         cotangents: answer.cotangents,
         gradients: answer.gradients,
         failing: &tally.failing_gradients,
     })
 }
 
-/// The outputs with the LSE in nats.
-fn in_nats<'a>(answer: &Answer<'a>) -> Cow<'a, Outputs> {
-    match answer.choices.lse_base {
-        LseBase::Natural => Cow::Borrowed(answer.outputs),
-        LseBase::Two => Cow::Owned(Outputs {
-            output: answer.outputs.output.clone(),
-            lse: answer.outputs.lse.as_ref().map(to_nats),
-        }),
+/// The outputs with the LSE in nats, of positive sign and with any sink in it.
+fn as_specified<'a>(answer: &Answer<'a>) -> Cow<'a, Outputs> {
+    let Choices { lse_base, lse_sign, lse_sink, .. } = answer.choices;
+    let sinks = lse_sink == LseSink::Excluded && answer.problem.sink.is_some();
+    if lse_base == LseBase::Natural && lse_sign == LseSign::Plus && !sinks {
+        return Cow::Borrowed(answer.outputs);
     }
+    let unit = match lse_base {
+        LseBase::Natural => 1.0,
+        LseBase::Two => LN_2,
+    };
+    let factor = if lse_sign == LseSign::Minus { -unit } else { unit };
+    let nats = |lse: &Tensor| {
+        let mut values = lse.view3().mapv(|value| value * factor);
+        for (head, mut rows) in values.axis_iter_mut(Axis(1)).enumerate() {
+            let sink = answer.inputs.sink_at(answer.problem, head).filter(|_| sinks);
+            rows.mapv_inplace(|lse| sink.map_or(lse, |logit| log_sum(lse, logit)));
+        }
+        Tensor::rounded(Format::F64, &values.into_dyn())
+    };
+    let lse = answer.outputs.lse.as_ref().map(nats);
+    Cow::Owned(Outputs { output: answer.outputs.output.clone(), lse })
 }
 
-fn to_nats(lse: &Tensor) -> Tensor {
-    Tensor::rounded(Format::F64, &lse.values().mapv(|value| value * LN_2))
+/// `ln(e^a + e^b)`.
+fn log_sum(a: f64, b: f64) -> f64 {
+    let (low, high) = (a.min(b), a.max(b));
+    if low == f64::NEG_INFINITY { high } else { high + (low - high).exp().ln_1p() }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod judged;
 use std::collections::BTreeMap;
 
 use flashproof_oracle::error::OracleError;
+use flashproof_spec::mask::Rule;
 use rayon::prelude::*;
 
 use answered::Answered;
@@ -71,17 +72,32 @@ pub fn run(
 
 /// How many of the first cases to hold at once; at least one.
 fn batch_len(cases: &[Case]) -> usize {
-    let mut held = 0;
+    let mut held = 0_usize;
     let fits = |case: &&Case| {
-        let problem = &case.problem;
-        let shapes = [
-            problem.query_shape(),
-            problem.key_shape(),
-            problem.value_shape(),
-            problem.output_shape(),
-        ];
-        held += shapes.iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>();
+        held = held.saturating_add(elements(case));
         held <= ELEMENTS_HELD
     };
     cases.iter().take_while(fits).count().max(1)
+}
+
+/// Elements that a case holds: inputs and output, once more where a backward pass takes an upstream
+/// gradient of the one and gives gradients of the others, and patterns.
+fn elements(case: &Case) -> usize {
+    let problem = &case.problem;
+    let count = |shape: [usize; 4]| shape.iter().product::<usize>();
+    let tensors = count(problem.query_shape())
+        + count(problem.key_shape())
+        + count(problem.value_shape())
+        + count(problem.output_shape())
+        + problem.bias.map_or(0, |bias| count(bias.shape));
+    let passes = if case.upstream.is_some() { 2 } else { 1 };
+    let kept = problem.dropout.as_ref().map(|dropout| dropout.keep.shape());
+    let masks = problem.mask.rules.iter().filter_map(|rule| match rule {
+        Rule::Boolean(pattern) => Some(pattern.shape()),
+        _ => None,
+    });
+    // A truth value takes an eighth of an element, and the problem is held thrice: as asked, as read
+    // and in the report.
+    let patterns: usize = masks.chain(kept).map(|shape| count(shape) * 3 / 8).sum();
+    passes * tensors + patterns
 }

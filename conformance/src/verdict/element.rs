@@ -1,16 +1,15 @@
 //! One element against its exact answer.
 
-use std::f64::consts::LN_2;
 use std::fmt;
 
-use flashproof_oracle::enclosure::Enclosure;
 use flashproof_oracle::row::{Exact, Expected};
 use flashproof_spec::bound::Bound;
 use serde::{Serialize, Serializer};
 
+use super::convention::Convention;
 use super::place::{Location, Quantity};
 use super::tally::Element;
-use crate::adapter::{EmptyRow, LseBase};
+use crate::adapter::EmptyRow;
 use crate::report::number;
 
 /// What an element should be.
@@ -31,6 +30,8 @@ pub enum Want {
     },
     /// Minus infinity.
     MinusInfinity,
+    /// Plus infinity: the LSE of a row without keys, in a kernel that negates it.
+    PlusInfinity,
     /// Anything: the specification does not say.
     Unspecified,
     /// Bit for bit this, as in the run whose invisible data was not poisoned.
@@ -47,7 +48,20 @@ impl Want {
             Self::InfinityOrNan { negative: false } => Some("inf or NaN"),
             Self::InfinityOrNan { negative: true } => Some("-inf or NaN"),
             Self::MinusInfinity => Some("-inf"),
+            Self::PlusInfinity => Some("inf"),
             Self::Unspecified => Some("anything"),
+        }
+    }
+
+    /// The same of the negated number.
+    fn negated(self) -> Self {
+        match self {
+            Self::Number(value) => Self::Number(-value),
+            Self::Unchanged(value) => Self::Unchanged(-value),
+            Self::InfinityOrNan { negative } => Self::InfinityOrNan { negative: !negative },
+            Self::MinusInfinity => Self::PlusInfinity,
+            Self::PlusInfinity => Self::MinusInfinity,
+            Self::Zero | Self::Nan | Self::NanOrZero | Self::Unspecified => self,
         }
     }
 
@@ -61,7 +75,7 @@ impl Want {
 
     /// Whether `got` is what an exact requirement asks for. Not for [`Want::Number`], which takes a
     /// bound.
-    pub(super) fn admits(self, got: f64) -> bool {
+    pub(crate) fn admits(self, got: f64) -> bool {
         match self {
             Self::Number(_) => false,
             Self::Zero => got == 0.0,
@@ -71,6 +85,7 @@ impl Want {
                 got.is_nan() || (got.is_infinite() && got.is_sign_negative() == negative)
             }
             Self::MinusInfinity => got == f64::NEG_INFINITY,
+            Self::PlusInfinity => got == f64::INFINITY,
             Self::Unspecified => true,
             Self::Unchanged(clean) => {
                 got.to_bits() == clean.to_bits() || (got.is_nan() && clean.is_nan())
@@ -125,13 +140,14 @@ pub enum Standing {
 #[derive(Clone, Copy)]
 pub(super) struct Judge {
     pub(super) quantity: Quantity,
-    /// Clause behind a NaN or an infinity that is required.
-    pub(super) special_clause: &'static str,
-    /// Whether the row sees no key at all.
-    pub(super) empty: bool,
+    /// Clause behind a NaN, an infinity or a zero that is required.
+    pub(super) exact_clause: &'static str,
+    /// What an output entry of a row without visible keys is.
     pub(super) empty_row: EmptyRow,
-    /// Base of the element, where it is an LSE.
-    pub(super) base: LseBase,
+    /// Whether the LSE of such a row may be NaN as well.
+    pub(super) empty_lse_may_be_nan: bool,
+    /// How the element is to be read.
+    pub(super) convention: Convention,
 }
 
 impl Judge {
@@ -143,15 +159,33 @@ impl Judge {
         bound: Bound,
     ) -> Compared {
         let want = self.want(expected);
-        let (standing, measure) = match expected {
-            Expected::Exact(exact) => self.measure(got, exact, bound),
-            _ if want.admits(got) => (Standing::Right, None),
-            _ if self.empty => (Standing::Wrong("FAS:fwd.softmax.empty-row"), None),
-            _ => (Standing::Wrong(self.special_clause), None),
+        let Expected::Exact(exact) = expected else { return self.require(location, got, want) };
+        let (standing, measure) = self.measure(got, exact, bound);
+        self.compared(location, got, want, standing, measure)
+    }
+
+    /// Compares with what is required exactly, or with nothing.
+    pub(super) fn require(&self, location: Location, got: f64, want: Want) -> Compared {
+        let standing = match want {
+            Want::Unspecified => Standing::Unspecified,
+            _ if want.admits(got) => Standing::Right,
+            _ => Standing::Wrong(self.exact_clause),
         };
+        self.compared(location, got, want, standing, None)
+    }
+
+    fn compared(
+        &self,
+        location: Location,
+        got: f64,
+        want: Want,
+        standing: Standing,
+        measure: Option<(f64, f64)>,
+    ) -> Compared {
         let ratio = match (standing, measure) {
             (_, Some((error, bound))) => ratio(error, bound),
             (Standing::Wrong(_), None) => f64::INFINITY,
+            (Standing::Unspecified, None) => f64::NAN,
             (_, None) => 0.0,
         };
         let (error, bound) = measure.unzip();
@@ -171,10 +205,7 @@ impl Judge {
         if got.is_infinite() {
             return (Standing::Wrong("FAS:fwd.output.finite"), None);
         }
-        let error = match self.base {
-            LseBase::Natural => exact.enclosure.error_of(got).0,
-            LseBase::Two => error_in_nats(got, &exact.enclosure),
-        };
+        let error = self.convention.least_error(got, &exact.enclosure);
         let standing = if error > bound {
             Standing::Wrong(bound_clause(self.quantity))
         } else {
@@ -183,22 +214,31 @@ impl Judge {
         (standing, Some((error, bound)))
     }
 
+    /// What an element should be, as the kernel writes it.
     fn want(&self, expected: &Expected) -> Want {
-        match expected {
-            Expected::Exact(exact) => Want::Number(self.in_base(best_guess(exact))),
+        let want = match expected {
+            Expected::Exact(exact) => {
+                return Want::Number(self.convention.written(best_guess(exact)));
+            }
             Expected::InfinityOrNan { negative } => Want::InfinityOrNan { negative: *negative },
+            Expected::MinusInfinity if self.empty_lse_may_be_nan => {
+                Want::InfinityOrNan { negative: true }
+            }
             Expected::MinusInfinity => Want::MinusInfinity,
-            Expected::EmptyRow if self.empty_row == EmptyRow::Zero => Want::Zero,
-            Expected::EmptyRowOrNan if self.empty_row == EmptyRow::Zero => Want::NanOrZero,
-            Expected::Nan | Expected::EmptyRow | Expected::EmptyRowOrNan => Want::Nan,
-        }
-    }
-
-    fn in_base(&self, nats: f64) -> f64 {
-        match self.base {
-            LseBase::Natural => nats,
-            LseBase::Two => nats / LN_2,
-        }
+            Expected::EmptyRow => match self.empty_row {
+                EmptyRow::Zero => Want::Zero,
+                EmptyRow::Nan => Want::Nan,
+                // The mean of no values: 0 / 0, or 0 where that is guarded.
+                EmptyRow::Mean => Want::NanOrZero,
+            },
+            Expected::EmptyRowOrNan => match self.empty_row {
+                EmptyRow::Zero | EmptyRow::Mean => Want::NanOrZero,
+                EmptyRow::Nan => Want::Nan,
+            },
+            Expected::Nan => Want::Nan,
+            Expected::Unspecified => Want::Unspecified,
+        };
+        if self.convention.is_negated() { want.negated() } else { want }
     }
 }
 
@@ -210,6 +250,8 @@ pub(super) const fn bound_clause(quantity: Quantity) -> &'static str {
         Quantity::QueryGradient => "FAS:bound.bwd.query",
         Quantity::KeyGradient => "FAS:bound.bwd.key",
         Quantity::ValueGradient => "FAS:bound.bwd.value",
+        Quantity::BiasGradient => "FAS:bound.bwd.bias",
+        Quantity::SinkGradient => "FAS:bound.bwd.sink",
     }
 }
 
@@ -221,26 +263,4 @@ pub(super) fn ratio(error: f64, bound: f64) -> f64 {
 /// The correctly rounded answer, or, where no precision decided it, the lower end of its enclosure.
 pub(super) fn best_guess(exact: &Exact) -> f64 {
     exact.rounded.unwrap_or_else(|| exact.enclosure.to_f64().0)
-}
-
-/// The most error, in nats, of an LSE given in base two.
-pub(super) fn most_error_in_nats(got: f64, enclosure: &Enclosure) -> f64 {
-    let (below, above) = in_nats(got);
-    enclosure.error_of(below).1.max(enclosure.error_of(above).1)
-}
-
-/// Bounds on an LSE in nats that is given in base two.
-fn in_nats(got: f64) -> (f64, f64) {
-    // `LN_2` and the product each err by half an ulp of theirs, together below two ulps of the
-    // product; the third is for the second order.
-    let nats = got * LN_2;
-    (nats.next_down().next_down().next_down(), nats.next_up().next_up().next_up())
-}
-
-/// The least error, in nats, of an LSE given in base two.
-fn error_in_nats(got: f64, enclosure: &Enclosure) -> f64 {
-    let (below, above) = in_nats(got);
-    let at_an_end = enclosure.error_of(below).0.max(enclosure.error_of(above).0);
-    // |x - end| - |x - got| is at most the interval's width.
-    (at_an_end - (above - below).next_up()).next_down().max(0.0)
 }

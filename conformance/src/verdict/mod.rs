@@ -5,21 +5,25 @@
 //! (an empty row, a NaN that must stay one) is another. Nothing is compared with `==` against a
 //! reference that could itself be NaN: what may be NaN is decided from the inputs alone.
 
+mod convention;
 mod element;
+mod empty;
 mod gradient;
 mod place;
 mod poisoned;
 mod rows;
+mod substitute;
 mod tally;
 
 use serde::Serialize;
 
 use crate::adapter::Failure;
 
+pub(crate) use convention::Convention;
 pub use element::{Compared, Standing, Want};
-pub use gradient::{GradientAnswer, judge_gradients};
+pub use gradient::{GradientAnswer, GradientPlaces, judge_gradients};
 pub use place::{Location, Position, Quantity};
-pub use poisoned::{judge_poisoned, sees_poison};
+pub use poisoned::judge_poisoned;
 pub use rows::{Answer, judge_rows};
 pub use tally::{Element, Measured, Tally, Violation};
 
@@ -83,7 +87,7 @@ impl Verdict {
             Failure::Crashed(_) | Failure::Reported(_) => Some(Self::Crashed),
             Failure::TimedOut { .. } => Some(Self::TimedOut),
             Failure::Malformed(_) => Some(Self::Malformed),
-            Failure::InputChanged(_) => Some(Self::Fail),
+            Failure::InputChanged(_) | Failure::Ownership(_) => Some(Self::Fail),
             Failure::Environment(_) => None,
         }
     }

@@ -2,36 +2,28 @@
 //! (`FAS:fwd.special.invisible`), and a NaN that it does see is not lost (`FAS:fwd.special.nan`).
 
 use flashproof_oracle::row::RowIndex;
-use flashproof_spec::mask::Site;
-use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Outputs, Tensor};
 
 use super::element::{Compared, Standing, Want};
 use super::place::{Location, Quantity};
+use super::rows::Answer;
 use super::tally::{Element, Tally};
+use crate::inputs::poison::Places;
 
-/// Whether a row sees one of the poisoned keys, given as `(batch, key)`.
-#[must_use]
-pub fn sees_poison(problem: &Problem, row: RowIndex, poisoned: &[(usize, usize)]) -> bool {
-    let RowIndex { batch, head, query } = row;
-    poisoned
-        .iter()
-        .any(|&(member, key)| member == batch && problem.sees(Site { batch, head, query, key }))
-}
-
-/// Judges the outputs of a poisoned run. Rows that see a poisoned key are NaN throughout; the
-/// others are those of the clean run, bit for bit.
+/// Judges the outputs of a poisoned run against the clean one, `answer`. Rows that see a poisoned key
+/// are NaN throughout; the others are those of the clean run, bit for bit.
 #[must_use]
 pub fn judge_poisoned(
-    problem: &Problem,
+    answer: &Answer<'_>,
     rows: &[RowIndex],
-    poisoned: &[(usize, usize)],
-    clean: &Outputs,
+    poison: &Places,
     outputs: &Outputs,
 ) -> Tally {
+    let Answer { problem, inputs, outputs: clean, .. } = *answer;
     rows.iter()
         .map(|&row| {
-            let seen = sees_poison(problem, row, poisoned);
+            let RowIndex { batch, head, query } = row;
+            let seen = poison.seen_by(problem, inputs, [batch, head, query]);
             let compared: Vec<_> = pairs(row, clean, outputs)
                 .map(|(quantity, location, clean, got)| {
                     compare(seen, quantity, location, clean, got)

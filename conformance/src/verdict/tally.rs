@@ -6,7 +6,7 @@ use flashproof_oracle::row::RowIndex;
 use serde::Serialize;
 
 use super::element::{Compared, Standing, Want};
-use super::place::{Location, Quantity};
+use super::place::{Location, Position, Quantity};
 use crate::diagnosis::gradient::{FailingGradient, GradientOf};
 use crate::report::number;
 
@@ -19,7 +19,8 @@ pub struct Element {
     /// What the kernel gave.
     #[serde(serialize_with = "number::serialize")]
     pub got: f64,
-    /// What it should be; a number is the exact answer rounded to the output's format.
+    /// What it should be; a number is the exact answer rounded to the output's format, in the
+    /// conventions that the kernel declares.
     pub want: Want,
     /// The smallest distance from the exact answer that its enclosure leaves possible, in nats for
     /// an LSE; absent where the element is required exactly.
@@ -78,6 +79,10 @@ pub struct Tally {
     pub key_gradient: Measured,
     /// `dV`; no elements in a forward pass.
     pub value_gradient: Measured,
+    /// `dBias`; no elements in a forward pass, or without a bias.
+    pub bias_gradient: Measured,
+    /// `dSink`; no elements in a forward pass, or without logits of sinks.
+    pub sink_gradient: Measured,
     /// In ascending order of clause and output, each pair once.
     pub violations: Vec<Violation>,
     /// Query rows with an element of output or LSE proven wrong, ascending.
@@ -103,7 +108,8 @@ impl Tally {
         tally
     }
 
-    /// The tally of one row of `dQ`, or of one key's rows of `dK` and `dV`.
+    /// The tally of one row of `dQ` or `dBias`, of one key's rows of `dK` and `dV`, or of an entry of
+    /// `dSink`.
     #[must_use]
     pub fn of_gradients(elements: &[Compared]) -> Self {
         let mut tally = Self::default();
@@ -130,6 +136,8 @@ impl Tally {
             Quantity::QueryGradient => &self.query_gradient,
             Quantity::KeyGradient => &self.key_gradient,
             Quantity::ValueGradient => &self.value_gradient,
+            Quantity::BiasGradient => &self.bias_gradient,
+            Quantity::SinkGradient => &self.sink_gradient,
         }
     }
 
@@ -158,6 +166,8 @@ impl Tally {
         self.query_gradient.merge(other.query_gradient);
         self.key_gradient.merge(other.key_gradient);
         self.value_gradient.merge(other.value_gradient);
+        self.bias_gradient.merge(other.bias_gradient);
+        self.sink_gradient.merge(other.sink_gradient);
         for violation in other.violations {
             self.add_violation(violation);
         }
@@ -176,6 +186,8 @@ impl Tally {
             Quantity::QueryGradient => &mut self.query_gradient,
             Quantity::KeyGradient => &mut self.key_gradient,
             Quantity::ValueGradient => &mut self.value_gradient,
+            Quantity::BiasGradient => &mut self.bias_gradient,
+            Quantity::SinkGradient => &mut self.sink_gradient,
         }
     }
 
@@ -204,13 +216,21 @@ impl Compared {
     /// The element as one of a gradient that is proven wrong, where it is.
     fn failing_gradient(&self) -> Option<FailingGradient> {
         let (quantity, location) = (self.quantity.gradient()?, self.element.location);
-        matches!(self.standing, Standing::Wrong(_)).then(|| FailingGradient {
+        let Location { batch, head, .. } = location;
+        let entry = location.entry.unwrap_or(0);
+        let (position, entry) = match location.position {
+            Position::Query(position) | Position::Key(position) => (position, entry),
+            Position::Pair { query, key } => (query, key),
+            Position::Head => (0, 0),
+        };
+        let bound = self.element.bound.unwrap_or(0.0);
+        matches!(self.standing, Standing::Wrong(_)).then_some(FailingGradient {
             quantity,
-            batch: location.batch,
-            head: location.head,
-            position: location.position.index(),
-            entry: location.entry.unwrap_or(0),
-            bound: self.element.bound.unwrap_or(0.0),
+            batch,
+            head,
+            position,
+            entry,
+            bound,
         })
     }
 }

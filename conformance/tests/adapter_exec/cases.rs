@@ -140,6 +140,8 @@ fn a_format_not_declared_is_unsupported() {
         query: zero(&problem.query_shape()),
         key: zero(&problem.key_shape()),
         value: zero(&problem.value_shape()),
+        bias: None,
+        sink: None,
     };
     let expected = "e4m3 is not among its formats, f64, f32, f16, bf16";
     let expected = Err(Failure::Unsupported(expected.to_owned()));
@@ -238,6 +240,8 @@ fn a_worker_that_never_reads_times_out() {
         query: one(&problem.query_shape()),
         key: one(&problem.key_shape()),
         value: one(&problem.value_shape()),
+        bias: None,
+        sink: None,
     };
     let expected = Err(Failure::TimedOut { seconds: SHORT.as_secs_f64() });
     assert_eq!(subject.forward(&problem, &inputs), expected);

@@ -10,9 +10,12 @@ use libtest_mimic::{Arguments, Trial};
 mod adapter_support;
 mod cases;
 mod gradients;
+mod layouts;
 #[path = "../../examples/worker/serve.rs"]
 mod serve;
 mod start;
+#[path = "../../examples/worker/tensors.rs"]
+mod tensors;
 mod worker;
 
 fn main() -> ExitCode {
@@ -21,7 +24,7 @@ fn main() -> ExitCode {
         worker::run(&words[2], words.get(3));
         return ExitCode::SUCCESS;
     }
-    let trials: Vec<Trial> =
-        [cases::trials(), gradients::trials(), start::trials()].into_iter().flatten().collect();
+    let trials = [cases::trials(), gradients::trials(), layouts::trials(), start::trials()];
+    let trials: Vec<Trial> = trials.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -2,9 +2,10 @@
 //!
 //! The test program runs itself as `PROGRAM --worker FAULT [FILE]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, exit};
 use std::thread::sleep;
@@ -14,8 +15,10 @@ use flashproof_conformance::adapter::exec::protocol::{Answer, Files, Operation, 
 use flashproof_conformance::io::safetensors::{Archive, write};
 use flashproof_kernels::Kernel;
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::Placed;
 use flashproof_spec::tensor::Tensor;
 use ndarray::{ArrayD, Axis};
+use serde_json::Value;
 
 use crate::serve;
 
@@ -50,6 +53,7 @@ pub fn run(fault: &str, file: Option<&String>) {
             }
             Request::Forward(case) => (Operation::Forward, case),
             Request::Backward(case) => (Operation::Backward, case),
+            Request::Merge(case) => (Operation::Merge, case),
         };
         if case.problem.mask.rules.is_empty() {
             say(&serve::answer(kernel.as_ref(), operation, &case));
@@ -122,6 +126,10 @@ fn misbehave(kernel: &dyn Kernel, operation: Operation, case: &Files, fault: &st
         "has-no-lse-gradient" | "says-goodbye" | "exits-after-an-answer" => {}
         "removes-outputs" => fs::remove_file(&case.outputs).expect("an outputs file"),
         "truncated-output" => cut_file(&case.outputs),
+        "writes-beside" => write_beside(case),
+        "writes-an-input-buffer" => write_buffer(&case.inputs, "key", 0),
+        "long-buffer" => lengthen(case),
+        "no-bias-gradient" => drop_bias_gradient(case),
         "writes-inputs" => write_input(case, "key"),
         "writes-cotangents" => write_input(case, "output_gradient"),
         _ => rewrite_outputs(case, fault),
@@ -170,6 +178,46 @@ fn rewrite_outputs(case: &Files, fault: &str) {
         "extra-output" => drop(tensors.insert("weights".to_owned(), tensors["lse"].clone())),
         unknown => panic!("no fault is called '{unknown}'"),
     }
+    replace(&case.outputs, &tensors);
+}
+
+/// Writes to the first place of the output's buffer where no element stands.
+fn write_beside(case: &Files) {
+    let owned: BTreeSet<_> = case.problem.owned(Placed::Output).map(|(_, offset)| offset).collect();
+    let len = case.problem.buffer_len(Placed::Output);
+    let beside = (0..len).find(|offset| !owned.contains(offset)).expect("a place beside");
+    write_buffer(&case.outputs, "output", beside);
+}
+
+/// Writes a zero to a place of a buffer of f32, in a file that is too long to be read whole.
+fn write_buffer(path: &Path, name: &str, offset: usize) {
+    let text = fs::File::open(path).and_then(|mut file| {
+        let mut length = [0; 8];
+        file.read_exact(&mut length)?;
+        let mut text = vec![0; u64::from_le_bytes(length) as usize];
+        file.read_exact(&mut text)?;
+        Ok(text)
+    });
+    let text = text.expect("a header");
+    let header: Value = serde_json::from_slice(&text).expect("JSON");
+    let start = header[name]["data_offsets"][0].as_u64().expect("an offset");
+    let at = 8 + text.len() as u64 + start + 4 * offset as u64;
+    let file = OpenOptions::new().write(true).open(path).expect("a file");
+    file.write_all_at(&0_f32.to_le_bytes(), at).expect("a file to write to");
+}
+
+/// Puts a buffer of one more element in the place of the output's.
+fn lengthen(case: &Files) {
+    let mut tensors = read(&case.outputs);
+    let values = tensors["output"].values().iter().copied().chain([0.0]).collect::<Vec<_>>();
+    let longer = Tensor::rounded_from(Format::F32, &[values.len()], values).expect("a tensor");
+    tensors.insert("output".to_owned(), longer);
+    replace(&case.outputs, &tensors);
+}
+
+fn drop_bias_gradient(case: &Files) {
+    let mut tensors = read(&case.outputs);
+    tensors.remove("bias_gradient");
     replace(&case.outputs, &tensors);
 }
 

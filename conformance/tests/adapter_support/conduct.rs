@@ -7,7 +7,7 @@ use flashproof_spec::tensor::{Gradients, Outputs, Tensor};
 use super::pointed;
 
 /// What a forward or a backward pass gave.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub outputs: Outputs,
     pub gradients: Option<Gradients>,

@@ -76,6 +76,8 @@ pub fn gradients(
         query: d_query.exact(problem),
         key: d_key.exact(problem),
         value: d_value.exact(problem),
+        bias: None,
+        sink: None,
     };
     Derivative { gradients, one_signed }
 }

@@ -3,8 +3,11 @@
 
 pub mod conduct;
 pub mod derivative;
+pub mod masks;
 pub mod messages;
 pub mod paired;
+pub mod placed;
 pub mod pointed;
 pub mod property;
 pub mod python;
+pub mod scored;

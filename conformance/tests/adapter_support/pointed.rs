@@ -19,15 +19,12 @@ const LENGTHS: [usize; 2] = [20, 17];
 pub fn problem(format: Format) -> Problem {
     Problem {
         batch: 2,
-        query_heads: 4,
         key_heads: 2,
         query_len: 5,
-        key_len: 20,
-        head_dim: 20,
         value_dim: 3,
-        format,
         scale: Scale::Value(1.0),
         mask: Mask { rules: vec![Rule::CausalBottomRight, Rule::KeyLengths(LENGTHS.to_vec())] },
+        ..Problem::new(format, 4, 20, 20)
     }
 }
 
@@ -37,7 +34,7 @@ pub fn problem_with(format: Format, rules: Vec<Rule>) -> Problem {
 }
 
 /// The key that a row points at: the last that it sees, but the middle one in the last row.
-fn target(problem: &Problem, (batch, head, query): Row) -> Option<usize> {
+pub fn target(problem: &Problem, (batch, head, query): Row) -> Option<usize> {
     let seen = problem.visible_keys(batch, head, query);
     let middle = query + 1 == problem.query_len;
     seen.get(if middle { seen.len() / 2 } else { seen.len().wrapping_sub(1) }).copied()
@@ -61,7 +58,7 @@ pub fn inputs(problem: &Problem) -> Inputs {
         if padding(b, i) { f64::NAN } else { value(h, i, entry) }
     });
     let tensor = |values: Array4<f64>| exact(problem.format, values);
-    Inputs { query: tensor(query), key: tensor(key), value: tensor(value) }
+    Inputs { query: tensor(query), key: tensor(key), value: tensor(value), bias: None, sink: None }
 }
 
 /// The exact answer: the value pointed at, and the score of its key; 0 and minus infinity in a row
@@ -102,4 +99,30 @@ pub fn lse_format(problem: &Problem) -> Format {
 
 pub fn exact<D: Dimension>(format: Format, values: ndarray::Array<f64, D>) -> Tensor {
     Tensor::exact(format, values.into_dyn()).expect("values that every format represents")
+}
+
+/// The exact answer, and three partial results that merge into it: of the keys in use of even number,
+/// of those of odd number, and of none. What a partial result without keys holds is NaN.
+pub fn partials(problem: &Problem) -> (Outputs, Vec<Outputs>) {
+    let whole = outputs(problem);
+    let part = |keeps: fn(usize) -> bool| {
+        let Outputs { output, lse } = whole.clone();
+        let (mut output, mut lse) =
+            (output.values().clone(), lse.expect("an LSE").values().clone());
+        for (b, h, i) in ndarray::indices(problem.lse_shape()) {
+            if !target(problem, (b, h, i)).is_some_and(keeps) {
+                lse[[b, h, i]] = f64::NEG_INFINITY;
+                for entry in 0..problem.value_dim {
+                    output[[b, h, i, entry]] = f64::NAN;
+                }
+            }
+        }
+        let exact = |format, values| Tensor::exact(format, values).expect("exact values");
+        Outputs {
+            output: exact(problem.format, output),
+            lse: Some(exact(lse_format(problem), lse)),
+        }
+    };
+    let parts = vec![part(|key| key % 2 == 0), part(|key| key % 2 == 1), part(|_| false)];
+    (whole, parts)
 }

@@ -1,4 +1,5 @@
 //! Python, where it is installed.
+#![allow(dead_code)] // each test program uses a part of it
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,10 +10,22 @@ use std::process::{Command, Stdio};
 /// # Panics
 /// When `FLASHPROOF_REQUIRE`, a list separated by commas, names the tool that is missing.
 pub fn worker(test: &str, script: &str) -> Option<String> {
+    let python = with_packages(test, &["numpy"])?;
+    let script = format!("{}/worker/{script}", env!("CARGO_MANIFEST_DIR"));
+    let words = [python.as_str(), "-B", script.as_str()];
+    Some(shlex::try_join(words).expect("paths without a NUL character"))
+}
+
+/// The Python interpreter, where it has these packages; as [`worker`] otherwise.
+///
+/// # Panics
+/// As [`worker`].
+pub fn with_packages(test: &str, packages: &[&'static str]) -> Option<String> {
     let python = std::env::var("FLASHPROOF_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    for (tool, program) in [("python", "pass"), ("numpy", "import numpy")] {
+    for tool in [&["python"], packages].concat() {
+        let program = if tool == "python" { "pass".to_owned() } else { format!("import {tool}") };
         let status = Command::new(&python)
-            .args(["-c", program])
+            .args(["-c", &program])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
@@ -21,9 +34,7 @@ pub fn worker(test: &str, script: &str) -> Option<String> {
             return None;
         }
     }
-    let script = format!("{}/worker/{script}", env!("CARGO_MANIFEST_DIR"));
-    let words = [python.as_str(), "-B", script.as_str()];
-    Some(shlex::try_join(words).expect("paths without a NUL character"))
+    Some(python)
 }
 
 fn missing(test: &str, tool: &str, python: &str) {

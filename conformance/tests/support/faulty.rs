@@ -4,10 +4,12 @@ use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::{Backward, Choices, Failure, Subject};
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::Site;
+use flashproof_spec::pattern::broadcast_place;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
+use flashproof_spec::score::{Softcap, SoftcapOrder};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
-use ndarray::{Array4, s};
+use ndarray::{Array1, Array4, s};
 
 /// What the backward pass does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,22 @@ pub enum Fault {
     DeltaStale,
     /// `dV` is rounded to `bf16` after every addition.
     DvBf16,
+    /// `dK` and `dV` are overwritten by each query head of the group.
+    Overwrite,
+    /// `dBias` is overwritten by each head.
+    DbiasOverwrite,
+    /// `dBias` is left at zero.
+    DbiasZero,
+    /// `dSink` is left at zero.
+    DsinkZero,
+    /// `dSink` has the wrong sign.
+    DsinkSign,
+    /// The slope of the softcap is missing.
+    NoSlope,
+    /// `dS` is of dropped weights and undropped `dP`.
+    DropoutOnWeights,
+    /// Dropout is ignored in the backward pass.
+    DropoutIgnored,
 }
 
 /// Keys of a tile.
@@ -96,11 +114,16 @@ impl Pass<'_> {
     fn gradients(&self) -> Gradients {
         let Problem { batch, query_heads, query_len, key_len, format, .. } = *self.problem;
         let mut sums = Sums::zero(self.problem);
+        let mut before = None;
         for (batch, head, query) in ndarray::indices((batch, query_heads, query_len)) {
+            if before.replace((batch, head)) != Some((batch, head)) {
+                self.start_head(&mut sums, batch, head);
+            }
+            sums.sink[head] += self.sink_gradient(Site { batch, head, query, key: 0 });
             for key in 0..key_len.next_multiple_of(TILE) {
                 let site = Site { batch, head, query, key };
-                if let Some((probability, score_gradient)) = self.pair(site) {
-                    self.add(&mut sums, site, probability, score_gradient);
+                if let Some(pair) = self.pair(site) {
+                    self.add(&mut sums, site, pair);
                 }
             }
         }
@@ -108,12 +131,61 @@ impl Pass<'_> {
         sums.query *= if self.fault == Fault::DqZero { 0.0 } else { scale };
         sums.key *= if self.fault == Fault::DkUnscaled { 1.0 } else { scale };
         let tensor = |values: Array4<f64>| Tensor::rounded(format, &values.into_dyn());
-        Gradients { query: tensor(sums.query), key: tensor(sums.key), value: tensor(sums.value) }
+        Gradients {
+            query: tensor(sums.query),
+            key: tensor(sums.key),
+            value: tensor(sums.value),
+            bias: self.problem.bias.map(|bias| {
+                let factor = if self.fault == Fault::DbiasZero { 0.0 } else { 1.0 };
+                Tensor::rounded(bias.format, &(sums.bias * factor).into_dyn())
+            }),
+            sink: self.inputs.sink.as_ref().map(|sink| {
+                let factor = match self.fault {
+                    Fault::DsinkZero => 0.0,
+                    Fault::DsinkSign => -1.0,
+                    _ => 1.0,
+                };
+                Tensor::rounded(sink.format(), &(sums.sink * factor).into_dyn())
+            }),
+        }
+    }
+
+    /// Forgets the heads before, where each overwrites what it shares with them.
+    fn start_head(&self, sums: &mut Sums, batch: usize, head: usize) {
+        let key_head = self.problem.key_head_of(head);
+        if self.fault == Fault::Overwrite {
+            sums.key.slice_mut(s![batch, key_head, .., ..]).fill(0.0);
+            sums.value.slice_mut(s![batch, key_head, .., ..]).fill(0.0);
+        }
+        if self.fault == Fault::DbiasOverwrite {
+            sums.bias.fill(0.0);
+        }
+    }
+
+    /// What a row brings to the gradient of its sink.
+    fn sink_gradient(&self, site: Site) -> f64 {
+        let used = self.problem.mask.used_queries(site.batch, self.problem.query_len);
+        let sink = self.inputs.sink_at(self.problem, site.head).filter(|_| site.query < used);
+        let Some(logit) = sink else { return 0.0 };
+        let lse = self.lse(site);
+        (logit - lse).exp() * (self.upstream(site) - self.delta(site))
     }
 
     /// What a pair brings to each gradient.
-    fn add(&self, sums: &mut Sums, site: Site, probability: f64, score_gradient: f64) {
+    fn add(&self, sums: &mut Sums, site: Site, pair: Pair) {
         let Site { batch, head, query, key } = site;
+        let Pair { weight, score_gradient, slope } = pair;
+        if let Some(bias) = self.problem.bias
+            && key < self.problem.key_len
+        {
+            let place = broadcast_place(bias.shape, site.place());
+            let after = self
+                .problem
+                .softcap
+                .is_some_and(|softcap| softcap.order == SoftcapOrder::AfterBias);
+            sums.bias[place] += if after { score_gradient * slope } else { score_gradient };
+        }
+        let score_gradient = score_gradient * slope;
         let key_head = self.problem.key_head_of(head);
         let mut d_query = sums.query.slice_mut(s![batch, head, query, ..]);
         if self.fault == Fault::PadZero && !self.visible(site) {
@@ -130,36 +202,54 @@ impl Pass<'_> {
         let mut d_key = sums.key.slice_mut(s![batch, key_head, key, ..]);
         d_key.scaled_add(score_gradient, &q.slice(s![batch, head, query, ..]));
         let mut d_value = sums.value.slice_mut(s![batch, key_head, key, ..]);
-        d_value.scaled_add(probability, &d_output.slice(s![batch, head, query, ..]));
+        d_value.scaled_add(weight, &d_output.slice(s![batch, head, query, ..]));
         if self.fault == Fault::DvBf16 {
             d_value.mapv_inplace(|sum| Format::Bf16.round(sum));
         }
     }
 
-    /// `P` and `dS` of a pair, or `None` where it takes no part.
-    fn pair(&self, site: Site) -> Option<(f64, f64)> {
-        let Site { batch, head, query, .. } = site;
-        let lse = self.outputs.lse.as_ref()?.view3()[[batch, head, query]];
+    /// What a pair brings, or `None` where it takes no part.
+    fn pair(&self, site: Site) -> Option<Pair> {
+        let lse = self.lse(site);
         let padding = !self.sees(site);
         if lse == f64::NEG_INFINITY || (padding && !self.fills(site)) {
             return None;
         }
-        let (score, d_p) = if padding { (0.0, 0.0) } else { self.products(site) };
+        let (score, slope, d_p) = if padding { (0.0, 1.0, 0.0) } else { self.products(site) };
         // Overflows where the arithmetic of the narrower formats does.
         let probability = if padding && self.problem.format != Format::F64 {
             f64::from(((score - lse) as f32).exp())
         } else {
             (score - lse).exp()
         };
-        let upstream = match (&self.cotangents.lse, self.fault) {
+        let kept = if padding || self.fault == Fault::DropoutIgnored {
+            1.0
+        } else {
+            self.problem.dropout_at(site)
+        };
+        let (on_p, on_dp) =
+            if self.fault == Fault::DropoutOnWeights { (kept, 1.0) } else { (1.0, kept) };
+        let centred = on_dp * d_p - self.delta(site) + self.upstream(site);
+        let slope = if self.fault == Fault::NoSlope { 1.0 } else { slope };
+        let score_gradient = on_p * probability * centred;
+        Some(Pair { weight: kept * probability, score_gradient, slope })
+    }
+
+    fn lse(&self, Site { batch, head, query, .. }: Site) -> f64 {
+        self.outputs.lse.as_ref().expect("an LSE").view3()[[batch, head, query]]
+    }
+
+    fn upstream(&self, Site { batch, head, query, .. }: Site) -> f64 {
+        match (&self.cotangents.lse, self.fault) {
             (None, _) | (_, Fault::DlseIgnored) => 0.0,
             (Some(lse), _) => lse.view3()[[batch, head, query]],
-        };
-        Some((probability, probability * (d_p - self.delta(site) + upstream)))
+        }
     }
 
     fn visible(&self, site: Site) -> bool {
-        site.key < self.problem.key_len && self.problem.sees(site)
+        site.key < self.problem.key_len
+            && self.problem.sees(site)
+            && self.inputs.bias_at(self.problem, site) != f64::NEG_INFINITY
     }
 
     /// As the backward pass has it.
@@ -180,15 +270,30 @@ impl Pass<'_> {
             && (first..site.key).any(|key| self.visible(Site { key, ..site }))
     }
 
-    /// `s` and `dP`.
-    fn products(&self, Site { batch, head, query, key }: Site) -> (f64, f64) {
+    /// `s`, what the softcap multiplies its gradient by, and `dP`.
+    fn products(&self, site: Site) -> (f64, f64, f64) {
+        let Site { batch, head, query, key } = site;
         let g = self.problem.key_head_of(head);
         let (q, k, v) =
             (self.inputs.query.view4(), self.inputs.key.view4(), self.inputs.value.view4());
         let d_output = self.cotangents.output.view4();
         let dot = q.slice(s![batch, head, query, ..]).dot(&k.slice(s![batch, g, key, ..]));
         let d_p = d_output.slice(s![batch, head, query, ..]).dot(&v.slice(s![batch, g, key, ..]));
-        (self.problem.scale_f64() * dot, d_p)
+        let product = self.problem.scale_f64() * dot;
+        let addends = self.inputs.addends_at(self.problem, site);
+        let addend = addends.bias + addends.alibi;
+        let (score, slope) = match self.problem.softcap {
+            None => (product + addend, 1.0),
+            Some(Softcap { cap, order: SoftcapOrder::BeforeBias }) => {
+                let tanh = (product / cap).tanh();
+                (cap * tanh + addend, 1.0 - tanh * tanh)
+            }
+            Some(Softcap { cap, order: SoftcapOrder::AfterBias }) => {
+                let tanh = ((product + addend) / cap).tanh();
+                (cap * tanh, 1.0 - tanh * tanh)
+            }
+        };
+        (score, slope, d_p)
     }
 
     fn delta(&self, Site { batch, head, query, .. }: Site) -> f64 {
@@ -204,11 +309,24 @@ impl Pass<'_> {
     }
 }
 
+/// What a pair of query row and key brings.
+#[derive(Clone, Copy)]
+struct Pair {
+    /// The weight in `dV`.
+    weight: f64,
+    /// `dS`.
+    score_gradient: f64,
+    /// What the softcap multiplies it by.
+    slope: f64,
+}
+
 /// Gradients before they are scaled and stored.
 struct Sums {
     query: Array4<f64>,
     key: Array4<f64>,
     value: Array4<f64>,
+    bias: Array4<f64>,
+    sink: Array1<f64>,
 }
 
 impl Sums {
@@ -217,6 +335,8 @@ impl Sums {
             query: Array4::zeros(problem.query_shape()),
             key: Array4::zeros(problem.key_shape()),
             value: Array4::zeros(problem.value_shape()),
+            bias: Array4::zeros(problem.bias.map_or([0; 4], |bias| bias.shape)),
+            sink: Array1::zeros(problem.query_heads),
         }
     }
 }

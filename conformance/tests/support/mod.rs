@@ -3,8 +3,10 @@
 #![allow(dead_code)]
 
 pub mod backward;
+pub mod diagnosed;
 pub mod faulty;
 pub mod random;
+pub mod simulated;
 
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::{Backward, Choices, Failure, Subject};

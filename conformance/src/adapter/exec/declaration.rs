@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::protocol::{Hello, Operation, PROTOCOL};
 use super::text::quote;
-use crate::adapter::Choices;
+use crate::adapter::{Choices, Guarantees};
 use crate::io::safetensors::dtype_of;
 
 /// What a worker declares of its kernel.
@@ -23,6 +23,8 @@ pub struct Declaration {
     pub operations: BTreeSet<Operation>,
     /// The options that it takes where the specification leaves a choice.
     pub choices: Choices,
+    /// What it promises beyond the bounds.
+    pub guarantees: Guarantees,
 }
 
 /// A first answer that declares nothing that could be tested.
@@ -40,7 +42,7 @@ pub enum HelloError {
          \"profiles\": {{\"f32\": \"standard\"}}"
     )]
     NoFormats,
-    #[error("it declares no operation: expected \"forward\", \"backward\" or both")]
+    #[error("it declares no operation: expected \"forward\", \"backward\" or \"merge\"")]
     NoOperations,
     #[error("it declares a profile for '{found}': expected one of f64, f32, f16, bf16, e4m3, e5m2")]
     Format { found: String },
@@ -97,7 +99,8 @@ impl Declaration {
             })
             .collect::<Result<_, HelloError>>()?;
         let operations = hello.operations.into_iter().collect();
-        Ok(Self { name: quote(&hello.name), profiles, operations, choices: hello.choices })
+        let (choices, guarantees) = (hello.choices, hello.guarantees);
+        Ok(Self { name: quote(&hello.name), profiles, operations, choices, guarantees })
     }
 }
 
@@ -165,6 +168,7 @@ fn check_ranges(format: Format, profile: &Profile) -> Result<(), HelloError> {
     };
     for (field, error) in [
         ("exp_ulp", profile.exp_ulp),
+        ("tanh_ulp", profile.tanh_ulp),
         ("division_ulp", profile.division_ulp),
         ("log.absolute", profile.log.absolute),
         ("log.ulp", profile.log.ulp),

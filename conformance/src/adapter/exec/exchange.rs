@@ -1,69 +1,112 @@
 //! The two files of one case: inputs to be left alone, outputs to be written.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::{Buffer, Placed};
 use flashproof_spec::problem::Problem;
+use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
-use ndarray::{ArrayD, IxDyn};
+use ndarray::{ArrayD, Axis, stack};
 use safetensors::Dtype;
-use sha2::{Digest, Sha256};
 
-use crate::adapter::{AnswerError, Backward, Failure, named_inputs};
-use crate::io::safetensors::{Archive, ReadError, dtype_of, format_of, write};
+use super::image::Image;
+use super::protocol::Operation;
+use crate::adapter::{AnswerError, Backward, Failure, OwnershipError};
+use crate::io::safetensors::{
+    Archive, Footprint, ReadError, Span, SparseTensor, dtype_of, format_of, poison, write_sparse,
+};
+
+/// What a worker is asked, with what it reads.
+#[derive(Clone, Copy)]
+pub(super) enum Task<'a> {
+    Forward(&'a Inputs),
+    Backward(&'a Inputs, &'a Cotangents),
+    Merge(&'a [Outputs]),
+}
 
 /// The files of one case, removed with it.
 pub(super) struct Exchange<'a> {
     problem: &'a Problem,
     lse_format: Format,
-    inputs: Vec<(&'static str, &'a Tensor)>,
     /// The names of the tensors to be written.
     asked: Vec<&'static str>,
     pub(super) inputs_path: PathBuf,
     pub(super) outputs_path: PathBuf,
-    inputs_digest: [u8; 32],
+    inputs: Option<Image>,
 }
 
-/// A tensor that is to be written.
-struct Slot {
-    name: &'static str,
-    shape: Vec<usize>,
-    format: Format,
+impl Task<'_> {
+    pub(super) const fn operation(self) -> Operation {
+        match self {
+            Self::Forward(_) => Operation::Forward,
+            Self::Backward(..) => Operation::Backward,
+            Self::Merge(_) => Operation::Merge,
+        }
+    }
+
+    /// The tensors that the worker reads.
+    fn reads(self, problem: &Problem) -> Result<Vec<SparseTensor>, Failure> {
+        match self {
+            Self::Forward(inputs) => inputs_of(problem, inputs),
+            Self::Backward(inputs, cotangents) => {
+                let mut tensors = inputs_of(problem, inputs)?;
+                tensors.extend(cotangents_of(problem, cotangents)?);
+                Ok(tensors)
+            }
+            Self::Merge(partials) => {
+                let outputs: Vec<_> = partials.iter().map(|partial| &partial.output).collect();
+                let lses: Vec<_> =
+                    partials.iter().filter_map(|partial| partial.lse.as_ref()).collect();
+                Ok(vec![stacked("outputs", &outputs)?, stacked("lses", &lses)?])
+            }
+        }
+    }
+
+    /// The tensors that it is asked to write.
+    fn slots(self, problem: &Problem, lse_format: Format) -> Vec<Slot> {
+        let mut slots = Vec::from(output_slots(problem, lse_format));
+        if let Self::Backward(..) = self {
+            slots.extend(gradient_slots(problem));
+            slots.extend(bias_slot(problem));
+            slots.extend(sink_slot(problem));
+        }
+        slots
+    }
 }
 
 impl<'a> Exchange<'a> {
     /// Writes the inputs, and outputs that are NaN throughout: what a worker leaves unwritten can
-    /// then never look right. With cotangents, it is a backward pass that is asked for.
+    /// then never look right.
     pub(super) fn prepare(
         directory: &Path,
         id: u64,
         problem: &'a Problem,
-        inputs: &'a Inputs,
-        cotangents: Option<&'a Cotangents>,
+        task: Task<'_>,
         lse_format: Format,
     ) -> Result<Self, Failure> {
-        let inputs_path = directory.join(format!("{id}-inputs.safetensors"));
-        let outputs_path = directory.join(format!("{id}-outputs.safetensors"));
-        let inputs = named_inputs(inputs, cotangents);
-        let mut slots = Vec::from(output_slots(problem, lse_format));
-        if cotangents.is_some() {
-            slots.extend(gradient_slots(problem));
-        }
-        let poison: Vec<_> = slots.iter().map(|slot| (slot.name, slot.poison())).collect();
-        let poison: Vec<_> = poison.iter().map(|(name, tensor)| (*name, tensor)).collect();
-        write(&inputs_path, &inputs, &BTreeMap::new()).map_err(environment)?;
-        write(&outputs_path, &poison, &BTreeMap::new()).map_err(environment)?;
-        let inputs_digest = digest(&inputs_path).map_err(environment)?;
-        let asked = slots.iter().map(|slot| slot.name).collect();
-        Ok(Self { problem, lse_format, inputs, asked, inputs_path, outputs_path, inputs_digest })
+        let slots = task.slots(problem, lse_format);
+        let mut exchange = Self {
+            problem,
+            lse_format,
+            asked: slots.iter().map(|slot| slot.name).collect(),
+            inputs_path: directory.join(format!("{id}-inputs.safetensors")),
+            outputs_path: directory.join(format!("{id}-outputs.safetensors")),
+            inputs: None,
+        };
+        let poison: Vec<_> = slots.iter().map(|slot| slot.poisoned(problem)).collect();
+        let extents =
+            write_sparse(&exchange.inputs_path, &task.reads(problem)?).map_err(environment)?;
+        write_sparse(&exchange.outputs_path, &poison).map_err(environment)?;
+        exchange.inputs = Some(Image::of(&exchange.inputs_path, extents).map_err(environment)?);
+        Ok(exchange)
     }
 
-    /// What the worker says it wrote in a forward pass.
+    /// What the worker says it wrote of outputs.
     pub(super) fn outputs(&self) -> Result<Outputs, Failure> {
         self.check_inputs()?;
-        Ok(self.read_outputs(&mut self.open()?)?)
+        self.read_outputs(&mut self.open()?)
     }
 
     /// What the worker says it wrote in a forward and a backward pass.
@@ -75,16 +118,10 @@ impl<'a> Exchange<'a> {
     }
 
     fn check_inputs(&self) -> Result<(), Failure> {
-        if digest(&self.inputs_path).is_ok_and(|digest| digest == self.inputs_digest) {
-            return Ok(());
+        match self.inputs.as_ref().and_then(Image::changed) {
+            None => Ok(()),
+            Some(changed) => Err(Failure::InputChanged(changed.to_owned())),
         }
-        let changed = Archive::open(&self.inputs_path).ok().and_then(|mut archive| {
-            self.inputs
-                .iter()
-                .find(|&&(name, tensor)| !holds(&mut archive, name, tensor))
-                .map(|&(name, _)| name)
-        });
-        Err(Failure::InputChanged(changed.unwrap_or("inputs file").to_owned()))
     }
 
     fn open(&self) -> Result<Archive<File>, AnswerError> {
@@ -95,50 +132,104 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn read_outputs(&self, archive: &mut Archive<File>) -> Result<Outputs, AnswerError> {
+    fn read_outputs(&self, archive: &mut Archive<File>) -> Result<Outputs, Failure> {
         let [output, lse] = output_slots(self.problem, self.lse_format);
-        let lse = archive.contains(lse.name).then(|| lse.read(archive)).transpose()?;
-        Ok(Outputs { output: output.read(archive)?, lse })
+        let lse =
+            archive.contains(lse.name).then(|| lse.read(self.problem, archive)).transpose()?;
+        Ok(Outputs { output: output.read(self.problem, archive)?, lse })
     }
 
-    fn read_gradients(&self, archive: &mut Archive<File>) -> Result<Gradients, AnswerError> {
-        let [query, key, value] = gradient_slots(self.problem);
+    fn read_gradients(&self, archive: &mut Archive<File>) -> Result<Gradients, Failure> {
+        let problem = self.problem;
+        let mut read = |slot: Slot| slot.read(problem, archive);
+        let [query, key, value] = gradient_slots(problem);
         Ok(Gradients {
-            query: query.read(archive)?,
-            key: key.read(archive)?,
-            value: value.read(archive)?,
+            query: read(query)?,
+            key: read(key)?,
+            value: read(value)?,
+            bias: bias_slot(problem).map(&mut read).transpose()?,
+            sink: sink_slot(problem).map(&mut read).transpose()?,
         })
     }
 }
 
+/// A tensor that is to be written.
+struct Slot {
+    name: &'static str,
+    /// The tensor whose place it takes in the layout; `None`: dense under any.
+    placed: Option<Placed>,
+    shape: Vec<usize>,
+    format: Format,
+}
+
 fn output_slots(problem: &Problem, lse_format: Format) -> [Slot; 2] {
     [
-        Slot::new("output", problem.output_shape(), problem.format),
-        Slot::new("lse", problem.lse_shape(), lse_format),
+        Slot::placed(problem, Placed::Output, problem.output_shape(), problem.format),
+        Slot::placed(problem, Placed::Lse, problem.lse_shape(), lse_format),
     ]
 }
 
 fn gradient_slots(problem: &Problem) -> [Slot; 3] {
-    [
-        Slot::new("query_gradient", problem.query_shape(), problem.format),
-        Slot::new("key_gradient", problem.key_shape(), problem.format),
-        Slot::new("value_gradient", problem.value_shape(), problem.format),
-    ]
+    [Placed::QueryGradient, Placed::KeyGradient, Placed::ValueGradient]
+        .map(|placed| Slot::placed(problem, placed, problem.placed_shape(placed), problem.format))
+}
+
+fn bias_slot(problem: &Problem) -> Option<Slot> {
+    problem.bias.map(|bias| Slot::dense("bias_gradient", bias.shape, bias.format))
+}
+
+fn sink_slot(problem: &Problem) -> Option<Slot> {
+    match problem.sink {
+        None | Some(Sink::Zero) => None,
+        Some(Sink::Logits(format)) => {
+            Some(Slot::dense("sink_gradient", problem.sink_shape(), format))
+        }
+    }
 }
 
 impl Slot {
-    fn new(name: &'static str, shape: impl Into<Vec<usize>>, format: Format) -> Self {
-        Self { name, shape: shape.into(), format }
+    fn dense(name: &'static str, shape: impl Into<Vec<usize>>, format: Format) -> Self {
+        Self { name, placed: None, shape: shape.into(), format }
     }
 
-    fn poison(&self) -> Tensor {
-        let nan = ArrayD::from_elem(IxDyn(&self.shape), f64::NAN);
-        Tensor::rounded(self.format, &nan)
+    /// A tensor that the layout places: of its own shape where that is contiguous, else the buffer.
+    fn placed(
+        problem: &Problem,
+        placed: Placed,
+        shape: impl Into<Vec<usize>>,
+        format: Format,
+    ) -> Self {
+        if problem.stands_contiguous(placed) {
+            return Self::dense(placed.name(), shape, format);
+        }
+        let shape = vec![problem.buffer_len(placed)];
+        Self { name: placed.name(), placed: Some(placed), shape, format }
+    }
+
+    fn poisoned(&self, problem: &Problem) -> SparseTensor {
+        if let Some(placed) = self.placed {
+            return Footprint::of(problem, placed, self.format).poisoned(self.name);
+        }
+        let bytes = poison(self.format).repeat(self.shape.iter().product());
+        let spans = vec![Span { start: 0, bytes }];
+        SparseTensor { name: self.name, format: self.format, shape: self.shape.clone(), spans }
     }
 
     /// Reads the tensor once its header has been seen to be right, so that a worker's mistake can
     /// not make this process read more than the problem calls for.
-    fn read(&self, archive: &mut Archive<File>) -> Result<Tensor, AnswerError> {
+    fn read(&self, problem: &Problem, archive: &mut Archive<File>) -> Result<Tensor, Failure> {
+        self.check_header(archive)?;
+        let Some(placed) = self.placed else {
+            return Ok(archive.tensor(self.name).map_err(AnswerError::from)?);
+        };
+        let footprint = Footprint::of(problem, placed, self.format);
+        match footprint.read(archive, self.name).map_err(AnswerError::from)? {
+            (buffer, None) => Ok(buffer.gather(problem, placed)),
+            (_, Some(offset)) => Err(OwnershipError::Beside { tensor: self.name, offset }.into()),
+        }
+    }
+
+    fn check_header(&self, archive: &Archive<File>) -> Result<(), AnswerError> {
         let (shape, dtype) = archive.describe(self.name)?;
         if shape != self.shape {
             return Err(AnswerError::WrongShape {
@@ -154,7 +245,7 @@ impl Slot {
                 expected: self.format.to_string(),
             });
         }
-        Ok(archive.tensor(self.name)?)
+        Ok(())
     }
 }
 
@@ -175,21 +266,46 @@ impl From<ReadError> for AnswerError {
     }
 }
 
-/// Whether the archive still holds that tensor, bit for bit but for the payloads of NaN.
-fn holds(archive: &mut Archive<File>, name: &str, tensor: &Tensor) -> bool {
-    archive.tensor(name).is_ok_and(|found| {
-        found.format() == tensor.format()
-            && found.shape() == tensor.shape()
-            && found
-                .values()
-                .iter()
-                .zip(tensor.values())
-                .all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
-    })
+fn inputs_of(problem: &Problem, inputs: &Inputs) -> Result<Vec<SparseTensor>, Failure> {
+    let placed = [
+        input(problem, "query", Placed::Query, &inputs.query)?,
+        input(problem, "key", Placed::Key, &inputs.key)?,
+        input(problem, "value", Placed::Value, &inputs.value)?,
+    ];
+    let bias = inputs.bias.as_ref().map(|bias| SparseTensor::whole("bias", bias));
+    let sink = inputs.sink.as_ref().map(|sink| SparseTensor::whole("sink", sink));
+    Ok(placed.into_iter().chain(bias).chain(sink).collect())
 }
 
-fn digest(path: &Path) -> std::io::Result<[u8; 32]> {
-    Ok(Sha256::digest(fs::read(path)?).into())
+fn cotangents_of(problem: &Problem, cotangents: &Cotangents) -> Result<Vec<SparseTensor>, Failure> {
+    let output = input(problem, "output_gradient", Placed::Output, &cotangents.output)?;
+    let lse = cotangents.lse.as_ref();
+    let lse = lse.map(|lse| input(problem, "lse_gradient", Placed::Lse, lse)).transpose()?;
+    Ok([output].into_iter().chain(lse).collect())
+}
+
+/// A tensor that the layout places, as it is written: whole where it is contiguous, else the buffer.
+fn input(
+    problem: &Problem,
+    name: &'static str,
+    placed: Placed,
+    tensor: &Tensor,
+) -> Result<SparseTensor, Failure> {
+    if problem.stands_contiguous(placed) {
+        return Ok(SparseTensor::whole(name, tensor));
+    }
+    let buffer = Buffer::store(problem, placed, tensor).map_err(environment)?;
+    Ok(Footprint::of(problem, placed, tensor.format()).tensor(name, &buffer))
+}
+
+/// Tensors of one shape and format as one with a further axis in front.
+fn stacked(name: &'static str, tensors: &[&Tensor]) -> Result<SparseTensor, Failure> {
+    let views: Vec<_> = tensors.iter().map(|tensor| tensor.values().view()).collect();
+    let first = tensors.first().ok_or_else(|| environment("no partial results to merge"))?;
+    let values: ArrayD<f64> = stack(Axis(0), &views).map_err(environment)?;
+    let values = values.as_standard_layout().into_owned();
+    let tensor = Tensor::exact(first.format(), values).map_err(environment)?;
+    Ok(SparseTensor::whole(name, &tensor))
 }
 
 fn format_name(dtype: Dtype) -> String {

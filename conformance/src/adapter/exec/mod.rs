@@ -2,6 +2,7 @@
 
 mod declaration;
 mod exchange;
+mod image;
 mod process;
 pub mod protocol;
 mod text;
@@ -9,6 +10,7 @@ mod text;
 use std::path::Path;
 
 use flashproof_spec::format::Format;
+use flashproof_spec::layout::Layout;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
@@ -18,11 +20,12 @@ use tempfile::TempDir;
 pub use declaration::{Declaration, HelloError};
 
 use super::{
-    AnswerError, Backward, Choices, Failure, Options, Subject, check_case, check_cotangents,
+    AnswerError, Backward, Choices, Failure, Guarantees, Options, Subject, check_case,
+    check_cotangents, check_partials,
 };
-use exchange::Exchange;
+use exchange::{Exchange, Task};
 use process::{MAX_LINE_BYTES, Process, Silence};
-use protocol::{Answer, Files, Operation, Outcome, PROTOCOL, Request};
+use protocol::{Answer, Files, Outcome, PROTOCOL, Request};
 use text::{explain, quote};
 
 /// A worker process behind the adapter interface.
@@ -141,27 +144,25 @@ impl Exec {
         }
     }
 
-    /// Puts a case to the worker, and gives the files that it says it has dealt with. With
-    /// cotangents, it is a backward pass that is asked for.
-    fn pass<'a>(
-        &mut self,
-        problem: &'a Problem,
-        inputs: &'a Inputs,
-        cotangents: Option<&'a Cotangents>,
-    ) -> Result<Exchange<'a>, Failure> {
-        check_case(problem, inputs)?;
-        let operation = if cotangents.is_some() { Operation::Backward } else { Operation::Forward };
+    /// Puts a case to the worker, and gives the files that it says it has dealt with.
+    fn pass<'a>(&mut self, problem: &'a Problem, task: Task<'_>) -> Result<Exchange<'a>, Failure> {
+        if let Task::Forward(inputs) | Task::Backward(inputs, _) = task {
+            check_case(problem, inputs)?;
+        }
+        let operation = task.operation();
         if !self.declaration.operations.contains(&operation) {
             let name = operation.name();
             return Err(Failure::Unsupported(format!("{name} is not among its operations")));
         }
         let lse_format = self.profile(problem.format)?.lse_format;
-        if let Some(cotangents) = cotangents {
-            check_cotangents(problem, cotangents, lse_format)?;
+        match task {
+            Task::Forward(_) => {}
+            Task::Backward(_, cotangents) => check_cotangents(problem, cotangents, lse_format)?,
+            Task::Merge(partials) => check_partials(problem, partials, lse_format)?,
         }
         self.last_id += 1;
         let (id, directory) = (self.last_id, self.directory.path());
-        let exchange = Exchange::prepare(directory, id, problem, inputs, cotangents, lse_format)?;
+        let exchange = Exchange::prepare(directory, id, problem, task, lse_format)?;
         let files = Files {
             id,
             problem: problem.clone(),
@@ -219,8 +220,12 @@ impl Subject for Exec {
         self.declaration.choices
     }
 
+    fn guarantees(&self) -> Guarantees {
+        self.declaration.guarantees
+    }
+
     fn forward(&mut self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Failure> {
-        self.pass(problem, inputs, None)?.outputs()
+        self.pass(problem, Task::Forward(inputs))?.outputs()
     }
 
     fn backward(
@@ -229,7 +234,12 @@ impl Subject for Exec {
         inputs: &Inputs,
         cotangents: &Cotangents,
     ) -> Result<Backward, Failure> {
-        self.pass(problem, inputs, Some(cotangents))?.backward()
+        self.pass(problem, Task::Backward(inputs, cotangents))?.backward()
+    }
+
+    fn merge(&mut self, problem: &Problem, partials: &[Outputs]) -> Result<Outputs, Failure> {
+        let dense = Problem { layout: Layout::Contiguous, ..problem.clone() };
+        self.pass(&dense, Task::Merge(partials))?.outputs()
     }
 }
 

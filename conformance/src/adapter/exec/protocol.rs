@@ -7,7 +7,7 @@ use flashproof_spec::problem::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::adapter::Choices;
+use crate::adapter::{Choices, Guarantees};
 
 /// The version of the protocol that this program speaks.
 pub const PROTOCOL: u64 = 1;
@@ -25,6 +25,8 @@ pub enum Request {
     Forward(Files),
     /// Compute attention, and from its output and LSE the gradients. Answered by an [`Answer`].
     Backward(Files),
+    /// Merge finished partial results. Answered by an [`Answer`].
+    Merge(Files),
 }
 
 /// What a worker can be asked to compute.
@@ -35,6 +37,8 @@ pub enum Operation {
     Forward,
     /// [`Request::Backward`].
     Backward,
+    /// [`Request::Merge`].
+    Merge,
 }
 
 /// One case, and the files that it lies in.
@@ -42,16 +46,17 @@ pub enum Operation {
 pub struct Files {
     /// To be repeated in the answer.
     pub id: u64,
-    /// Shapes, number format, scale rule and mask.
+    /// What to compute, and where its tensors stand in their buffers.
     pub problem: Problem,
     /// The softmax scale as the nearest `f64`.
     pub scale: f64,
-    /// Safetensors file of `query`, `key` and `value`, and for the backward pass of
-    /// `output_gradient` and, where the loss depends on the LSE, `lse_gradient`; not to be written
-    /// to.
+    /// Safetensors file of `query`, `key` and `value`, of `bias` and `sink` where the problem has them,
+    /// and for the backward pass of `output_gradient` and, where the loss depends on the LSE,
+    /// `lse_gradient`; for a merge of `outputs` and `lses`. Not to be written to.
     pub inputs: PathBuf,
     /// Safetensors file of `output` and `lse`, and for the backward pass of `query_gradient`,
-    /// `key_gradient` and `value_gradient`; all NaN, to be filled in or replaced.
+    /// `key_gradient` and `value_gradient`, and of `bias_gradient` and `sink_gradient` where the
+    /// problem has those tensors; all NaN, to be filled in or replaced.
     pub outputs: PathBuf,
 }
 
@@ -72,6 +77,9 @@ pub struct Hello {
     /// The options that it declares where the specification leaves a choice.
     #[serde(default)]
     pub choices: Choices,
+    /// What it promises of its answers beyond their bounds.
+    #[serde(default)]
+    pub guarantees: Guarantees,
 }
 
 fn forward_alone() -> Vec<Operation> {
@@ -85,6 +93,7 @@ impl Request {
         match operation {
             Operation::Forward => Self::Forward(files),
             Operation::Backward => Self::Backward(files),
+            Operation::Merge => Self::Merge(files),
         }
     }
 }
@@ -96,6 +105,7 @@ impl Operation {
         match self {
             Self::Forward => "forward",
             Self::Backward => "backward",
+            Self::Merge => "merge",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use flashproof_spec::format::Format;
 
-use super::change::{Change, HeadOfGroup};
+use super::change::{Axis, Change, EndOfAxis, Misplaced};
 use super::element::{explains, within_carry};
 use super::model::Model;
 use super::{FailingGradient, GradientOf};
@@ -32,19 +32,79 @@ pub static GRADIENT_FAULTS: &[GradientFault] = &[
         name: "dq-zero",
         clause: "FAS:bwd.query.gradient",
         explanation: "dQ is zero: it is never computed",
-        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Query), "")]),
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Query, 0.0), "")]),
     },
     GradientFault {
         name: "dk-zero",
         clause: "FAS:bwd.key.scale",
         explanation: "dK is zero: it is never computed",
-        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Key), "")]),
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Key, 0.0), "")]),
     },
     GradientFault {
         name: "dv-zero",
         clause: "FAS:bwd.value.gradient",
         explanation: "dV is zero: it is never computed",
-        kind: Kind::OneOf(&[(Change::Zero(GradientOf::Value), "")]),
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Value, 0.0), "")]),
+    },
+    GradientFault {
+        name: "dbias-zero",
+        clause: "FAS:bwd.bias.gradient",
+        explanation: "dBias is zero: it is never computed",
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Bias, 0.0), "")]),
+    },
+    GradientFault {
+        name: "dbias-no-reduce",
+        clause: "FAS:bwd.bias.reduce",
+        explanation: "dBias is not summed over all that share an entry of the bias",
+        kind: Kind::OneOf(&[
+            (Change::OneOfAxis(Axis::Batch, EndOfAxis::Last), "it holds the last batch member"),
+            (Change::OneOfAxis(Axis::Batch, EndOfAxis::First), "it holds the first batch member"),
+            (Change::OneOfAxis(Axis::Head, EndOfAxis::Last), "it holds the last head"),
+            (Change::OneOfAxis(Axis::Head, EndOfAxis::First), "it holds the first head"),
+            (Change::OneOfAxis(Axis::Query, EndOfAxis::Last), "it holds the last query"),
+            (Change::OneOfAxis(Axis::Query, EndOfAxis::First), "it holds the first query"),
+            (Change::OneOfAxis(Axis::Key, EndOfAxis::Last), "it holds the last key"),
+            (Change::OneOfAxis(Axis::Key, EndOfAxis::First), "it holds the first key"),
+        ]),
+    },
+    GradientFault {
+        name: "dbias-scaled",
+        clause: "FAS:bwd.bias.gradient",
+        explanation: "dBias is not the gradient of the score",
+        kind: Kind::OneOf(&[
+            (Change::Scale(GradientOf::Bias, 1), "it is scaled"),
+            (Change::Times(GradientOf::Bias, -1.0), "it has the wrong sign"),
+        ]),
+    },
+    GradientFault {
+        name: "dsink-zero",
+        clause: "FAS:bwd.sink.gradient",
+        explanation: "dSink is zero: it is never computed",
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Sink, 0.0), "")]),
+    },
+    GradientFault {
+        name: "dsink-sign",
+        clause: "FAS:bwd.sink.gradient",
+        explanation: "dSink has the wrong sign",
+        kind: Kind::OneOf(&[(Change::Times(GradientOf::Sink, -1.0), "")]),
+    },
+    GradientFault {
+        name: "no-tanh-prime",
+        clause: "FAS:bwd.softcap.slope",
+        explanation: "dS is not multiplied by the softcap's slope",
+        kind: Kind::OneOf(&[(Change::NoSlope, "")]),
+    },
+    GradientFault {
+        name: "dropout-post-p",
+        clause: "FAS:bwd.dropout.keep",
+        explanation: "dropout is not applied to dP, and to P in dV alone",
+        kind: Kind::OneOf(&[
+            (Change::Dropout(Misplaced::OnWeights), "in dS it is applied to P instead"),
+            (Change::Dropout(Misplaced::OnBoth), "in dS it is applied to P as well"),
+            (Change::Dropout(Misplaced::NotOnDp), "in dS it is not applied"),
+            (Change::Dropout(Misplaced::NotOnValue), "in dV it is not applied"),
+            (Change::Dropout(Misplaced::Nowhere), "it is not applied at all"),
+        ]),
     },
     GradientFault {
         name: "dlse-ignored",
@@ -93,8 +153,8 @@ pub static GRADIENT_FAULTS: &[GradientFault] = &[
         clause: "FAS:bwd.head.group-sum",
         explanation: "dK and dV hold one query head of the group, not the sum over it",
         kind: Kind::OneOf(&[
-            (Change::OneHead(HeadOfGroup::Last), "the last"),
-            (Change::OneHead(HeadOfGroup::First), "the first"),
+            (Change::OneHead(EndOfAxis::Last), "the last"),
+            (Change::OneHead(EndOfAxis::First), "the first"),
         ]),
     },
     GradientFault {
@@ -162,9 +222,9 @@ fn carried_in(
     if failing.iter().any(|at| at.quantity != quantity) {
         return None;
     }
-    let gradient = model.of(quantity);
-    let wider = model.problem.format.precision() > format.precision();
-    if wider && gradient.iter().all(|&x| format.represents(x)) {
+    let gradient = model.of(quantity)?;
+    let wider = gradient.format().precision() > format.precision();
+    if wider && gradient.values().iter().all(|&x| format.represents(x)) {
         Some("its every element is a number of that format")
     } else if failing.iter().all(|at| within_carry(format, model, at)) {
         Some("its errors have that size")

@@ -27,6 +27,15 @@ pub enum GradientOf {
     Key,
     /// `dV`.
     Value,
+    /// `dBias`.
+    Bias,
+    /// `dSink`.
+    Sink,
+}
+
+impl GradientOf {
+    /// Every gradient.
+    pub const ALL: [Self; 5] = [Self::Query, Self::Key, Self::Value, Self::Bias, Self::Sink];
 }
 
 /// An element of a gradient that is outside its bound.
@@ -34,13 +43,14 @@ pub enum GradientOf {
 pub struct FailingGradient {
     /// The gradient it belongs to.
     pub quantity: GradientOf,
-    /// Batch member.
+    /// Batch member; of `dBias`, that of the bias, and 0 for `dSink`.
     pub batch: usize,
-    /// Query head for `dQ`, key head for `dK` and `dV`.
+    /// Query head for `dQ` and `dSink`, key head for `dK` and `dV`; of `dBias`, that of the bias.
     pub head: usize,
-    /// Query position for `dQ`, key position for `dK` and `dV`.
+    /// Query position for `dQ`, key position for `dK` and `dV`; of `dBias`, the query of the bias, and
+    /// 0 for `dSink`.
     pub position: usize,
-    /// Entry.
+    /// Entry; of `dBias`, the key of the bias, and 0 for `dSink`.
     pub entry: usize,
     /// Its bound; 0 where it is required exactly.
     pub bound: f64,
@@ -55,7 +65,7 @@ pub struct GradientEvidence<'a> {
     pub profile: &'a Profile,
     /// What it was given.
     pub inputs: &'a Inputs,
-    /// Its forward outputs, the LSE in nats.
+    /// Its forward outputs, the LSE in nats, of positive sign and with any sink.
     pub outputs: &'a Outputs,
     /// The upstream gradients.
     pub cotangents: &'a Cotangents,
@@ -73,7 +83,7 @@ const EXAMINED: usize = 24;
 #[must_use]
 pub fn diagnose_gradients(evidence: &GradientEvidence<'_>) -> Vec<Finding> {
     let Some(model) = Model::new(evidence) else { return Vec::new() };
-    let failing: Vec<FailingGradient> = [GradientOf::Query, GradientOf::Key, GradientOf::Value]
+    let failing: Vec<FailingGradient> = GradientOf::ALL
         .into_iter()
         .flat_map(|quantity| examined(evidence.failing, quantity))
         .collect();

@@ -53,6 +53,24 @@ pub(super) fn encode(format: Format, values: impl Iterator<Item = f64>) -> Vec<u
     }
 }
 
+/// The bytes of a NaN that no arithmetic gives: a signalling one with a payload, but in `e4m3`, which has
+/// one NaN. Where it still stands, nothing was written.
+#[must_use]
+pub const fn poison(format: Format) -> &'static [u8] {
+    const F64: [u8; 8] = 0x7ff5_a5a5_a5a5_a5a5_u64.to_le_bytes();
+    const F32: [u8; 4] = 0x7fa5_a5a5_u32.to_le_bytes();
+    const F16: [u8; 2] = 0x7d5a_u16.to_le_bytes();
+    const BF16: [u8; 2] = 0x7fa5_u16.to_le_bytes();
+    match format {
+        Format::F64 => &F64,
+        Format::F32 | Format::Tf32 => &F32,
+        Format::F16 => &F16,
+        Format::Bf16 => &BF16,
+        Format::E4m3 => &[E4M3_NAN],
+        Format::E5m2 => &[0x7d],
+    }
+}
+
 /// The values of 64-bit or 32-bit integers.
 pub(super) fn decode_integers(dtype: Dtype, bytes: &[u8]) -> Option<Vec<i64>> {
     match dtype {
@@ -149,6 +167,17 @@ mod tests {
                 assert!(bytes == code.to_le_bytes() || value.is_nan(), "{format} {code:#06x}");
                 assert!(same(decode(format, &bytes)[0], value), "{format} {code:#06x}");
             }
+        }
+    }
+
+    #[test]
+    fn poison_is_a_nan_that_is_not_encoded() {
+        for format in Format::ALL {
+            let poison = poison(format);
+            assert_eq!(poison.len(), format.bytes());
+            assert!(decode(format, poison)[0].is_nan(), "{format}");
+            let quiet = encode(format, std::iter::once(f64::NAN));
+            assert_eq!(quiet == poison, format == Format::E4m3, "{format}");
         }
     }
 

@@ -59,6 +59,8 @@ pub enum ReadError {
     WrongDtype { file: String, tensor: String, found: Dtype, expected: &'static str },
     #[error("'{file}': tensor '{tensor}' takes {bytes} bytes, more than there is memory for")]
     TooLarge { file: String, tensor: String, bytes: usize },
+    #[error("'{file}': tensor '{tensor}' of shape {shape:?} has no elements {start}..{end}")]
+    Span { file: String, tensor: String, start: usize, end: usize, shape: Vec<usize> },
     #[error("'{file}': {source}")]
     Tensor { file: String, source: TensorError },
 }
@@ -76,6 +78,8 @@ pub enum WriteError {
     Format { tensor: String, format: Format },
     #[error("'{tensor}' names two tensors, or is the metadata's own name: expected distinct names")]
     Name { tensor: String },
+    #[error("tensor '{tensor}' ends past what can be addressed")]
+    TooLarge { tensor: String },
     #[error("the header takes {found} bytes: expected at most {MAX_HEADER_BYTES}")]
     HeaderTooLong { found: usize },
 }

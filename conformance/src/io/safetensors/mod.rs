@@ -7,12 +7,16 @@
 
 mod codec;
 mod error;
+mod footprint;
 mod read;
+mod sparse;
 mod write;
 
-pub use codec::{dtype_of, format_of};
+pub use codec::{dtype_of, format_of, poison};
 pub use error::{ReadError, WriteError};
+pub use footprint::Footprint;
 pub use read::Archive;
+pub use sparse::{Extent, Span, SparseTensor, write_sparse};
 pub use write::{write, write_to};
 
 /// Longest header that is read or written: room for tens of thousands of tensors, and little enough

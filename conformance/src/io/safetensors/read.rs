@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 
 use flashproof_spec::tensor::{Tensor, TensorError};
@@ -22,6 +23,8 @@ const LENGTH_BYTES: u64 = 8;
 const FLOATS: &str = "F64, F32, F16, BF16, F8_E4M3 or F8_E5M2";
 /// What a reader of integer tensors takes.
 const INTEGERS: &str = "I64 or I32";
+/// What a reader of truth values takes.
+const BOOLEANS: &str = "BOOL";
 
 /// An open safetensors file whose header has been checked against its length.
 ///
@@ -142,6 +145,46 @@ impl<R: Read + Seek> Archive<R> {
             .map_err(|source| ReadError::Tensor { file: self.file.clone(), source })
     }
 
+    /// A tensor of truth values of `rank` axes.
+    ///
+    /// # Errors
+    /// As [`Archive::integers`].
+    pub fn booleans(&mut self, tensor: &str, rank: usize) -> Result<ArrayD<bool>, ReadError> {
+        self.check_rank(tensor, rank)?;
+        let info = self.info(tensor)?.clone();
+        if info.dtype != Dtype::BOOL {
+            return Err(self.wrong_dtype(tensor, info.dtype, BOOLEANS));
+        }
+        let values = self.bytes(tensor, &info)?.into_iter().map(|byte| byte != 0).collect();
+        array(&info.shape, values)
+            .map_err(|source| ReadError::Tensor { file: self.file.clone(), source })
+    }
+
+    /// The bytes of consecutive elements, by their flat indices, without reading the rest of the tensor.
+    ///
+    /// # Errors
+    /// [`ReadError::Missing`], [`ReadError::Span`] where the tensor has no such elements, or
+    /// [`ReadError::Unreadable`].
+    pub fn span(&mut self, tensor: &str, elements: Range<usize>) -> Result<Vec<u8>, ReadError> {
+        let info = self.info(tensor)?;
+        let (first, last) = info.data_offsets;
+        let bits = |index: usize| index.checked_mul(info.dtype.bitsize());
+        let place = |index: usize| {
+            let bits = bits(index).filter(|bits| bits.is_multiple_of(8))?;
+            first.checked_add(bits / 8).filter(|&place| place <= last)
+        };
+        match (place(elements.start), place(elements.end)) {
+            (Some(start), Some(end)) if start <= end => self.bytes_at(start, end),
+            _ => Err(ReadError::Span {
+                file: self.file.clone(),
+                tensor: tensor.to_owned(),
+                start: elements.start,
+                end: elements.end,
+                shape: info.shape.clone(),
+            }),
+        }
+    }
+
     fn info(&self, tensor: &str) -> Result<&TensorInfo, ReadError> {
         self.header.info(tensor).ok_or_else(|| ReadError::Missing {
             file: self.file.clone(),
@@ -174,8 +217,13 @@ impl<R: Read + Seek> Archive<R> {
 
     /// The bytes of a tensor; as many as the file was seen to hold.
     fn bytes(&mut self, tensor: &str, info: &TensorInfo) -> Result<Vec<u8>, ReadError> {
-        let (start, end) = info.data_offsets;
         self.check_memory(tensor, info)?;
+        let (start, end) = info.data_offsets;
+        self.bytes_at(start, end)
+    }
+
+    /// The bytes between two offsets into the tensors' data.
+    fn bytes_at(&mut self, start: usize, end: usize) -> Result<Vec<u8>, ReadError> {
         let mut bytes = vec![0; end - start];
         self.source
             .seek(SeekFrom::Start(self.data_start + start as u64))

@@ -42,7 +42,11 @@ impl Judge {
         } else if self.got.is_nan() {
             Standing::Wrong("FAS:bwd.output.written")
         } else {
-            Standing::Wrong("FAS:bwd.probability.mask")
+            Standing::Wrong(match self.quantity {
+                Quantity::BiasGradient => "FAS:bwd.bias.gradient",
+                Quantity::SinkGradient => "FAS:bwd.sink.gradient",
+                _ => "FAS:bwd.probability.mask",
+            })
         };
         self.compared(Want::Zero, standing, None)
     }

@@ -12,6 +12,7 @@ fn standard_profile_is_as_its_clause_says() {
         assert_eq!(profile.score_accumulation, Accumulation::Ieee { format: wide, depth: None });
         assert_eq!(profile.value_accumulation, Accumulation::Ieee { format: wide, depth: None });
         assert_eq!(profile.exp_ulp, 2.5);
+        assert_eq!(profile.tanh_ulp, 2.5);
         assert_eq!(profile.division_ulp, 2.5);
         assert_eq!(profile.score_format, wide);
         let narrower = format.precision() < wide.precision();

@@ -89,7 +89,7 @@ pub fn forward(
     if range::scores_overflow(problem, profile, row) {
         return unbounded();
     }
-    let weights = Weights::new(problem, profile, row);
+    let weights = weight::weights(problem, profile, row);
     if range::weights_overflow(problem, profile, &weights) {
         return unbounded();
     }

@@ -9,7 +9,7 @@
 //! candidate for the maximum and one more rescaling for all. Or it joins the finished normalizer as
 //! `e^(t - m')`, in the frame of the greatest key `m'`: then its argument is `t - m'` rather than
 //! `t - m`. Where that exponential surely overflows, the other two places remain; where it may, see
-//! [`super::forward`].
+//! [`super::range`].
 
 use super::outward::Upper;
 use super::weight::{

@@ -203,42 +203,41 @@ pub(super) fn excess(x: Upper, y: f64) -> Upper {
     Upper::new((x.get() - y).next_up())
 }
 
-impl Weights {
-    pub(super) fn new(problem: &Problem, profile: &Profile, row: &RowCondition) -> Self {
-        let scores = Scores::new(problem, profile, row);
-        let rounding = ArgumentRounding::new(problem, profile);
-        let greatest = rounding.at_the_greatest(profile, &scores);
-        let keys: Vec<WeightError> = (0..row.gap_hi.len())
-            .map(|i| {
-                let gap = magnitude(row.gap_hi[i]);
-                let (magnitude, slack) = (scores.magnitude(i), scores.slack(i));
-                let log = scores.errors[i]
-                    + rounding.of(gap, magnitude, slack)
-                    + merge::weight_error(profile, row, (magnitude, slack), greatest);
-                let hidden = scores.errors[i].get() < row.gap_lo[i];
-                let may_vanish = hidden && may_vanish(problem, profile, &parts(row, i));
-                let probability = (row.probability_lo[i], row.probability_hi[i]);
-                WeightError::new(row, log, row.gap_lo[i], probability, may_vanish)
-            })
-            .collect();
-        let sink = row.sink.map(|sink| (sink, Sink::new(profile, row, sink, &scores, &rounding)));
-        let of_sink = |of: fn(&Sink) -> Upper| sink.as_ref().map_or(Upper::ZERO, |(_, s)| of(s));
-        let (largest_sink, reference_shift) = (of_sink(|s| s.largest), of_sink(|s| s.shift));
-        let sink = sink.map(|(sink, Sink { log_error, .. })| {
-            let probability = (sink.probability_lo, sink.probability_hi);
-            WeightError::new(row, log_error, sink.gap_lo, probability, false)
-        });
-        let kept = keys.iter().chain(&sink).fold(Lower::ZERO, |sum, weight| sum + weight.kept);
-        Self {
-            own_normalizer: own_normalizer(profile, row, kept, scores.reference, greatest),
-            largest: greatest.exp_m1() + Upper::ONE,
-            largest_sink,
-            reference_shift,
-            reference_error: scores.reference,
-            keys,
-            sink,
-            kept,
-        }
+/// The errors of the weights of one row.
+pub(super) fn weights(problem: &Problem, profile: &Profile, row: &RowCondition) -> Weights {
+    let scores = Scores::new(problem, profile, row);
+    let rounding = ArgumentRounding::new(problem, profile);
+    let greatest = rounding.at_the_greatest(profile, &scores);
+    let keys: Vec<WeightError> = (0..row.gap_hi.len())
+        .map(|i| {
+            let gap = magnitude(row.gap_hi[i]);
+            let (magnitude, slack) = (scores.magnitude(i), scores.slack(i));
+            let log = scores.errors[i]
+                + rounding.of(gap, magnitude, slack)
+                + merge::weight_error(profile, row, (magnitude, slack), greatest);
+            let hidden = scores.errors[i].get() < row.gap_lo[i];
+            let may_vanish = hidden && may_vanish(problem, profile, &parts(row, i));
+            let probability = (row.probability_lo[i], row.probability_hi[i]);
+            WeightError::new(row, log, row.gap_lo[i], probability, may_vanish)
+        })
+        .collect();
+    let sink = row.sink.map(|sink| (sink, Sink::new(profile, row, sink, &scores, &rounding)));
+    let of_sink = |of: fn(&Sink) -> Upper| sink.as_ref().map_or(Upper::ZERO, |(_, s)| of(s));
+    let (largest_sink, reference_shift) = (of_sink(|s| s.largest), of_sink(|s| s.shift));
+    let sink = sink.map(|(sink, Sink { log_error, .. })| {
+        let probability = (sink.probability_lo, sink.probability_hi);
+        WeightError::new(row, log_error, sink.gap_lo, probability, false)
+    });
+    let kept = keys.iter().chain(&sink).fold(Lower::ZERO, |sum, weight| sum + weight.kept);
+    Weights {
+        own_normalizer: own_normalizer(profile, row, kept, scores.reference, greatest),
+        largest: greatest.exp_m1() + Upper::ONE,
+        largest_sink,
+        reference_shift,
+        reference_error: scores.reference,
+        keys,
+        sink,
+        kept,
     }
 }
 

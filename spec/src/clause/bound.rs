@@ -47,7 +47,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "Blanchard, Higham and Higham 2021, doi:10.1093/imanum/draa038",
             "Blanchard et al. 2020, doi:10.1137/19M1289546 (blocked sums and tensor cores)",
         ],
-        executable: "bound::weight::Weights::new",
+        executable: "bound::weight::weights",
         checked_by: &[
             "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",

@@ -53,7 +53,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             usual fault.",
         references: &[],
         executable: "",
-        checked_by: &["conformance/src/adapter/builtin.rs::a_changed_input_is_named"],
+        checked_by: &["conformance/src/adapter/builtin/fingerprint.rs::a_changed_input_is_named"],
         proof: None,
     },
 ];

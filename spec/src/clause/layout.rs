@@ -14,8 +14,13 @@ pub(super) const CLAUSES: &[Clause] = &[
         rationale: "A kernel that takes a view for a dense tensor reads other elements of the same \
             buffer: finite, plausible and wrong.",
         references: &["pytorch#181133, #163597 and #112577", "candle PR#3703"],
-        executable: "layout::Layout::element",
-        checked_by: &[],
+        executable: "layout::place::Problem::offset_of",
+        checked_by: &[
+            "spec/tests/layout.rs::offsets_are_those_stated",
+            "spec/tests/layout.rs::storing_and_gathering_changes_nothing",
+            "conformance/tests/adapter_layouts.rs::every_kernel_is_exact_in_every_layout",
+            "kernels/tests/storage.rs::a_layout_changes_no_bit",
+        ],
         proof: None,
     },
     Clause {
@@ -29,8 +34,12 @@ pub(super) const CLAUSES: &[Clause] = &[
         rationale: "Members of length 0 at either side, and lengths shorter than what is allocated, \
             break kernels that derive one from the other.",
         references: &["rocm-libraries PR#5790 and flash-attention#2562", "flash-attention#443"],
-        executable: "layout::Layout::element",
-        checked_by: &[],
+        executable: "layout::place::Problem::offset_of",
+        checked_by: &[
+            "spec/tests/layout.rs::rows_without_storage_are_told",
+            "spec/tests/layout.rs::a_member_without_rows_takes_none",
+            "conformance/tests/adapter_layouts.rs::every_kernel_is_exact_in_every_layout",
+        ],
         proof: None,
     },
     Clause {
@@ -44,8 +53,12 @@ pub(super) const CLAUSES: &[Clause] = &[
         rationale: "One page too many is read where the length divides the page size; what lies there is \
             another sequence's.",
         references: &["pegainfer#291", "flash-attention PR#2711", "onnxruntime PR#32391"],
-        executable: "layout::Layout::element",
-        checked_by: &[],
+        executable: "layout::place::Problem::offset_of",
+        checked_by: &[
+            "spec/tests/layout.rs::offsets_are_those_stated",
+            "spec/tests/layout.rs::pages_that_do_not_fit_are_refused",
+            "conformance/tests/adapter_layouts.rs::every_kernel_is_exact_in_every_layout",
+        ],
         proof: None,
     },
     Clause {
@@ -60,7 +73,10 @@ pub(super) const CLAUSES: &[Clause] = &[
             written beside is somebody else's.",
         references: &["pytorch PR#188933", "flash-attention PR#2324 and PR#2906"],
         executable: "",
-        checked_by: &[],
+        checked_by: &[
+            "conformance/tests/adapter_layouts.rs::what_is_written_beside_the_elements_is_caught",
+            "conformance/tests/adapter_layouts.rs::what_is_left_unwritten_is_caught",
+        ],
         proof: None,
     },
     Clause {
@@ -73,8 +89,11 @@ pub(super) const CLAUSES: &[Clause] = &[
         rationale: "Thirty-two bits are enough for every test of ordinary size and wrap silently in long \
             contexts.",
         references: &["xformers#719", "pytorch#187227", "flash-attention#2611"],
-        executable: "layout::Layout::element",
-        checked_by: &[],
+        executable: "layout::place::Problem::offset_of",
+        checked_by: &[
+            "spec/tests/layout.rs::offsets_go_past_32_bits",
+            "conformance/tests/adapter_layouts.rs::every_kernel_is_exact_in_every_layout",
+        ],
         proof: None,
     },
 ];

@@ -1,42 +1,22 @@
 //! Masks against tables written by hand: `data/masks.json`.
 
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{
-    Alignment, BlockSparse, Chunked, Dilated, Documents, Mask, Prefix, Rule, Site, Window,
+    Alignment, BlockSparse, Chunked, Dilated, Documents, Mask, Prefix, Rule, Window,
 };
 use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::Problem;
 use proptest::prelude::*;
-use serde::Deserialize;
 use support::settings;
+use tables::{Table, draw};
 
-#[derive(Deserialize)]
-struct Tables {
-    masks: Vec<Table>,
-}
-
-#[derive(Deserialize)]
-struct Table {
-    name: String,
-    query_len: usize,
-    key_len: usize,
-    mask: Mask,
-    visible: Vec<Vec<String>>,
-}
-
+/// The tables of `data/masks.json`.
 fn tables() -> Vec<Table> {
-    let tables: Tables =
-        serde_json::from_str(include_str!("data/masks.json")).expect("the data file parses");
-    tables.masks
-}
-
-/// One string a query, as in the data file.
-fn draw(mask: &Mask, batch: usize, query_len: usize, key_len: usize) -> Vec<String> {
-    let visible = |query, key| mask.admits(Site { batch, head: 0, query, key }, query_len, key_len);
-    let row = |query| (0..key_len).map(|key| if visible(query, key) { '1' } else { '0' }).collect();
-    (0..query_len).map(row).collect()
+    tables::tables(include_str!("data/masks.json"))
 }
 
 /// Checks the tables whose mask satisfies `select`, and that there are as many as expected.

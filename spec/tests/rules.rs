@@ -1,44 +1,25 @@
 //! The rules of masks against tables written by hand, `data/rules.json`, and against each other.
 
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{
-    Alignment, BlockSparse, Chunked, Dilated, Documents, Mask, Prefix, Rule, Site, Window,
+    Alignment, BlockSparse, Chunked, Dilated, Documents, Mask, Prefix, Rule, Window,
 };
 use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::Problem;
 use proptest::prelude::*;
-use serde::Deserialize;
 use support::settings;
-
-#[derive(Deserialize)]
-struct Tables {
-    masks: Vec<Table>,
-}
-
-#[derive(Deserialize)]
-struct Table {
-    name: String,
-    query_len: usize,
-    key_len: usize,
-    mask: Mask,
-    visible: Vec<Vec<String>>,
-}
-
-/// One string a query, as in the data file.
-fn draw(mask: &Mask, batch: usize, query_len: usize, key_len: usize) -> Vec<String> {
-    let visible = |query, key| mask.admits(Site { batch, head: 0, query, key }, query_len, key_len);
-    let row = |query| (0..key_len).map(|key| if visible(query, key) { '1' } else { '0' }).collect();
-    (0..query_len).map(row).collect()
-}
+use tables::{Table, draw};
 
 /// Checks the tables with such a rule, and that there are as many as expected.
 fn assert_tables(count: usize, has: impl Fn(&Rule) -> bool) {
-    let tables: Tables =
-        serde_json::from_str(include_str!("data/rules.json")).expect("the data file parses");
-    let selected: Vec<_> =
-        tables.masks.into_iter().filter(|table| table.mask.rules.iter().any(&has)).collect();
+    let selected: Vec<_> = tables::tables(include_str!("data/rules.json"))
+        .into_iter()
+        .filter(|table| table.mask.rules.iter().any(&has))
+        .collect();
     assert_eq!(selected.len(), count);
     for Table { name, query_len, key_len, mask, visible } in selected {
         let batch = visible.len();

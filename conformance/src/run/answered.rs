@@ -233,7 +233,7 @@ impl Answers {
             Rest::Related(related) => return judge_related(&answer, related),
             Rest::Closed(form) => {
                 let tally = judge_closed(*form, &answer, &answer.every_row())?;
-                return Ok(Judged::of_tally(tally, &answer));
+                return Ok(Judged::undiagnosed(tally, &answer));
             }
             _ => {}
         }
@@ -266,7 +266,7 @@ fn judge_related(answer: &Answer<'_>, related: &Related) -> Result<Judged, Oracl
         let pair = Pair { relation, exact, first: *answer, other, how };
         tally = tally.merged(relation::compare(&pair, &rows)?);
     }
-    let judged = Judged::of_tally(tally, answer);
+    let judged = Judged::undiagnosed(tally, answer);
     Ok(match &related.gradients {
         None => judged,
         Some((first, other)) => judged.with_repeated_gradients(relation::compare_gradients(

@@ -56,12 +56,19 @@ impl Judged {
     #[must_use]
     pub fn of_tally(tally: Tally, answer: &Answer<'_>) -> Self {
         let findings = if tally.failing.is_empty() { Vec::new() } else { findings(&tally, answer) };
+        Self { findings, ..Self::undiagnosed(tally, answer) }
+    }
+
+    /// The same without a diagnosis: for rows that are compared with something else than their exact
+    /// answer, and that may be longer than one would model fault by fault.
+    #[must_use]
+    pub(super) fn undiagnosed(tally: Tally, answer: &Answer<'_>) -> Self {
         Self {
             verdict: verdict(&tally),
             no_answer: None,
             has_lse: answer.outputs.lse.is_some(),
             gradients: Vec::new(),
-            findings,
+            findings: Vec::new(),
             tally,
         }
     }

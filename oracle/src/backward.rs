@@ -20,7 +20,7 @@
 //! rounded:
 //!
 //! 1. Dot products, `dP_i` included, are exact integers on common grids (`group`). What is added to
-//!    them is exact too ([`crate::score`]).
+//!    them is exact too (`score`).
 //! 2. Each pair of query and key has an enclosed `p`, `dS` and `c`, of a fixed number of significant bits
 //!    (`score`, `weight`, `row`). What a row's pairs share is computed once for each working precision.
 //! 3. These multiply exact entries, in integers (`sum`), or are added up (`reduce`); sums without terms

@@ -16,7 +16,7 @@ use super::{Limits, output};
 /// Judge tensors dumped from a real run, element by element
 ///
 /// INPUTS is a safetensors file with query [batch, heads, queries, dim], key and value, and with a
-/// bias or mask [batch, heads, queries, keys] (1 where it is broadcast) and sinks [heads] where the
+/// bias or mask [batch, heads, queries, keys] (1 where it is broadcast) and sinks, one a head, where the
 /// problem has them; output and LSE [batch, heads, queries] stand in the same file or in OUTPUTS, or
 /// are computed by --kernel. Gradients are judged too where the files have them, or where there is a
 /// gradient of the output for --kernel to start from. What the shapes do not tell of the problem is

@@ -116,7 +116,7 @@ impl Score<'_> {
             Some(softcap) => {
                 let magnitude = big(self.product.min(softcap.cap));
                 let error = self.capped(&magnitude, error);
-                self.sum(&magnitude, error, &big(self.magnitude))
+                self.sum(&magnitude, error, &big(self.magnitude), 0)
             }
         }
     }
@@ -129,13 +129,14 @@ impl Score<'_> {
             return product;
         }
         let magnitude = big(self.product);
-        let roundings = compound(self.u(), self.profile.scale_roundings as usize + 1);
-        let error = product.clone() + roundings * (magnitude.clone() + &product);
+        // The factor of the product is common to all keys, and left out; one product with it is not.
+        let taken_out = self.profile.scale_roundings as usize;
+        let error = product.clone() + (magnitude.clone() + &product) * self.u();
         let total = match order {
             None => big(self.magnitude),
             Some(_) => magnitude.clone() + self.addend,
         };
-        self.sum(&magnitude, error, &total)
+        self.sum(&magnitude, error, &total, taken_out)
     }
 
     fn product_error(&self) -> Float {
@@ -163,8 +164,9 @@ impl Score<'_> {
         usize::from(self.problem.bias.is_some()) + usize::from(self.problem.alibi.is_some())
     }
 
-    /// What `value` and what is added to it are off by together.
-    fn sum(&self, value: &Float, error: Float, total: &Float) -> Float {
+    /// What `value` and what is added to it are off by together, where so many roundings of a common
+    /// factor are left out.
+    fn sum(&self, value: &Float, error: Float, total: &Float, taken_out: usize) -> Float {
         let additions = self.additions();
         if additions == 0 {
             return error;
@@ -173,7 +175,7 @@ impl Score<'_> {
             Some(alibi) if alibi.slopes == Slopes::Standard => 2.0 * Format::F32.unit_roundoff(),
             _ => 0.0,
         };
-        let roundings = compound(self.u(), self.profile.scale_roundings as usize + 3);
+        let roundings = compound(self.u(), taken_out + 3);
         let terms = error + and(&roundings, &big(slope)) * self.addend;
         let (u_s, xi_s) = self.stored();
         let once = and(&big(self.u()), &big(u_s)) * additions as u32;

@@ -45,8 +45,8 @@ impl Interval {
     }
 
     /// The end points.
-    #[must_use]
-    pub const fn ends(self) -> (f64, f64) {
+    #[cfg(test)]
+    const fn ends(self) -> (f64, f64) {
         (self.lo, self.hi)
     }
 }

@@ -1,8 +1,9 @@
 //! Inputs: deterministic families of query, key and value tensors, and of upstream gradients.
 //!
 //! A [`Family`] pairs a pattern of scores (how query and key are drawn) with a pattern of values;
-//! [`Modifiers`] say how bias and sinks are drawn where a problem has them. Everything is drawn in `f64` from `ChaCha8` with an explicit seed and rounded to the problem's
-//! format, so a family, a problem and a seed name the same bits on every run.
+//! [`Modifiers`] say how bias and sinks are drawn where a problem has them. Everything is drawn in `f64`
+//! from `ChaCha8` with an explicit seed and rounded to the format of its tensor, so a family, a
+//! problem and a seed name the same bits on every run.
 
 pub mod bias;
 mod draw;

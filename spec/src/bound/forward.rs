@@ -11,8 +11,8 @@
 //! ```
 //!
 //! the second because `o'` is a convex combination of value rows. Constant values therefore cancel
-//! every error in the scores. A sink is a term of these sums with a value of 0. Next, with normalized weights `p'_i`, `V'_j = sum p'_i |v_ij| <=
-//! min( sum p_i (1 + c_i) |v_ij| / sum p_i e^(-D_i), max_i |v_ij| )`:
+//! every error in the scores. A sink is a term of these sums with a value of 0. Next, with normalized
+//! weights `p'_i`, `V'_j = sum p'_i |v_ij| <= min( sum p_i (1 + c_i) |v_ij| / sum p_i e^(-D_i), max_i |v_ij| )`:
 //!
 //! - each weight is rounded to the weight format, and where it is normalized first, divided:
 //!   `a V'_j` with `1 + a = (1 + u_P)(1 + eps_div if normalized)` (`u_P` counts in `D_i` instead
@@ -40,8 +40,8 @@
 //!
 //! and rounding to the output format adds `u_out |O|` and half its smallest subnormal.
 //! Where a score, a weight, a partial numerator or the result might leave the range of its format,
-//! no bound exists ([`super::range`]). Partial numerators are relative to the running maximum, so keys that count for
-//! nothing in the end may have weighed as much as any.
+//! no bound exists ([`super::range`]). Partial numerators are relative to the running maximum, so keys
+//! that count for nothing in the end may have weighed as much as any.
 
 use ndarray::{ArrayView1, ArrayView2};
 

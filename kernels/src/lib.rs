@@ -38,6 +38,7 @@ mod merge;
 mod registry;
 mod storage;
 
+pub use cpu::mutant;
 pub use registry::{MOST_SPLITS, UnknownKernel, builtin, builtins};
 
 use flashproof_spec::format::Format;

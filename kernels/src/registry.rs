@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use crate::Kernel;
 use crate::cpu::{Naive, Split, Tiled};
+use crate::mutant::{Mutant, mutants};
 
 /// Every kernel, each once: a family of tilings or splits by its default member.
 #[must_use]
@@ -12,7 +13,8 @@ pub fn builtins() -> Vec<Box<dyn Kernel>> {
 }
 
 /// The kernel of a name: `naive`, `tiled`, `tiled:QxK` for tiles of `Q` queries by `K` keys, such as
-/// `tiled:32x48`, `split`, or `split:N` for `N` splits of the keys.
+/// `tiled:32x48`, `split`, or `split:N` for `N` splits of the keys; and `mutant:NAME` for a kernel with
+/// one of the [faults](mutants) to be found, or `mutant:NAME:QxK` for that in tiles of such a size.
 ///
 /// # Errors
 /// [`UnknownKernel`] names the part of the name that means nothing, and what was expected.
@@ -22,6 +24,9 @@ pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
     }
     if let Some(splits) = name.strip_prefix("split:") {
         return Ok(Box::new(split(name, splits)?));
+    }
+    if let Some(mutant) = name.strip_prefix("mutant:") {
+        return mutated(name, mutant);
     }
     builtins()
         .into_iter()
@@ -34,9 +39,11 @@ pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
 #[allow(missing_docs)] // each variant's message is its documentation
 pub enum UnknownKernel {
     #[error(
-        "no kernel is called '{name}': expected naive, tiled, tiled:QUERIESxKEYS, split or split:SPLITS"
+        "no kernel is called '{name}': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS or mutant:NAME"
     )]
     Name { name: String },
+    #[error("no mutant is called '{mutant}': the names most like it are {}", near.join(", "))]
+    Mutant { mutant: String, near: Vec<String> },
     #[error("'{tile}' in '{name}' is no tile: expected QUERIESxKEYS, such as 32x48")]
     Tile { name: String, tile: String },
     #[error(
@@ -55,10 +62,44 @@ pub enum UnknownKernel {
 pub const MOST_SPLITS: usize = 1 << 16;
 
 fn tiled(name: &str, tile: &str) -> Result<Tiled, UnknownKernel> {
+    let [queries, keys] = extents(name, tile)?;
+    Ok(Tiled::new(queries, keys))
+}
+
+fn mutated(name: &str, mutant: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
+    let (mutant, tile) = match mutant.split_once(':') {
+        Some((mutant, tile)) => (mutant, Some(tile)),
+        None => (mutant, None),
+    };
+    let found = Mutant::find(mutant)
+        .ok_or_else(|| UnknownKernel::Mutant { mutant: mutant.to_owned(), near: near(mutant) })?;
+    match tile {
+        None => Ok(found.kernel()),
+        Some(tile) => {
+            let [queries, keys] = extents(name, tile)?;
+            Ok(found.tiled_kernel(queries, keys))
+        }
+    }
+}
+
+/// At most this many mutants are suggested.
+const SUGGESTED: usize = 3;
+
+/// The mutants whose names are most like `word`, the likest first.
+fn near(word: &str) -> Vec<String> {
+    let mut scored: Vec<_> = mutants()
+        .iter()
+        .map(|mutant| (strsim::jaro_winkler(word, mutant.name), mutant.name))
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().take(SUGGESTED).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn extents(name: &str, tile: &str) -> Result<[NonZeroUsize; 2], UnknownKernel> {
     let (queries, keys) = tile
         .split_once('x')
         .ok_or_else(|| UnknownKernel::Tile { name: name.to_owned(), tile: tile.to_owned() })?;
-    Ok(Tiled::new(block_size(name, queries)?, block_size(name, keys)?))
+    Ok([block_size(name, queries)?, block_size(name, keys)?])
 }
 
 fn split(name: &str, splits: &str) -> Result<Split, UnknownKernel> {

@@ -26,7 +26,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     }
     assert_eq!(
         refusal("flash9").to_string(),
-        "no kernel is called 'flash9': expected naive, tiled, tiled:QUERIESxKEYS, split or split:SPLITS"
+        "no kernel is called 'flash9': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS or mutant:NAME"
     );
 }
 

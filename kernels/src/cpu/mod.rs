@@ -7,6 +7,7 @@
 //! | [`split`] | split-KV decoding: the tiled kernel on parts of the keys |
 //! | [`merge`] | how finished parts of a row become one |
 //! | [`element`] | how numbers are loaded, accumulated and stored |
+//! | [`mutant`] | the tiled kernel with one exact fault each, for a suite to find |
 //!
 //! and, shared by the kernels, which differ in the order and the roundings of what they do with it:
 //!
@@ -39,6 +40,7 @@ pub mod element;
 mod forward;
 mod head;
 pub mod merge;
+pub mod mutant;
 pub mod naive;
 mod number_type;
 mod position;

@@ -6,6 +6,7 @@ mod backward;
 mod dropout;
 mod hand_computed;
 mod merge;
+mod mutant;
 mod rounding;
 mod scores;
 mod sinks;

@@ -40,7 +40,7 @@ use storage::StorageFault;
 pub use catalogue::mutants;
 
 /// A correct kernel with one exact change.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mutant {
     /// What `builtin("mutant:NAME")` opens it by.
     pub name: &'static str,

@@ -181,8 +181,7 @@ fn extreme() -> Vec<Shown> {
         let inputs = with_bias(&problem, shown.inputs, &[f64::from(f32::MIN); 2]);
         Shown { inputs, ..shown }
     };
-    let mut steep: Vec<f64> = (0..70).map(|index| 0.05 * f64::from(index)).collect();
-    steep.iter_mut().for_each(|entry| *entry = Format::F32.round(*entry));
+    let steep: Vec<f64> = (0..70).map(|index| Format::F32.round(0.05 * f64::from(index))).collect();
     let nan = {
         let problem = small(Format::F32);
         let drawn = uniform(&problem, 99);

@@ -56,7 +56,7 @@ impl<E: Element> Sight<'_, '_, E> {
                 }
             }
             Some(ForwardFault::DropTailBlock) => {
-                entered.retain(|keys| keys.start == 0 || keys.len() == self.tiles.keys.get())
+                entered.retain(|keys| keys.start == 0 || keys.len() == self.tiles.keys.get());
             }
             Some(ForwardFault::KeysReversed) => entered.reverse(),
             _ => {}

@@ -17,17 +17,13 @@ fn reread(problem: &mut Problem, mut read: impl FnMut(&Problem, &Rule) -> Option
 
 /// The rule that admits what `sees` says of the distance of a batch member's query index to its own
 /// position, and of query and key.
-fn positions(
-    problem: &Problem,
-    alignment: Alignment,
-    sees: impl Fn(isize, isize) -> bool,
-) -> Option<Rule> {
+fn positions(problem: &Problem, alignment: Alignment, sees: impl Fn(isize, isize) -> bool) -> Rule {
     let shape = [problem.batch, 1, problem.query_len, problem.key_len];
     let pattern = Pattern::from_fn(shape, |[batch, _, query, key]| {
         let shift = InUse::new(problem, batch).shift(alignment);
         sees(signed(query) + shift, signed(key))
     });
-    Some(Rule::Boolean(pattern))
+    Rule::Boolean(pattern)
 }
 
 /// The first query at the first key, where the last should be at the last.
@@ -41,8 +37,10 @@ pub(in crate::cpu::mutant) fn causal_top_left(problem: &mut Problem, _: &mut Inp
 /// A query does not see the key at its own position.
 pub(in crate::cpu::mutant) fn causal_strict(problem: &mut Problem, _: &mut Inputs) {
     reread(problem, |problem, rule| match rule {
-        Rule::CausalTopLeft => positions(problem, Alignment::TopLeft, |own, key| key < own),
-        Rule::CausalBottomRight => positions(problem, Alignment::BottomRight, |own, key| key < own),
+        Rule::CausalTopLeft => Some(positions(problem, Alignment::TopLeft, |own, key| key < own)),
+        Rule::CausalBottomRight => {
+            Some(positions(problem, Alignment::BottomRight, |own, key| key < own))
+        }
         rule => Some(rule.clone()),
     });
 }
@@ -92,9 +90,9 @@ pub(in crate::cpu::mutant) fn chunk_boundary(problem: &mut Problem, _: &mut Inpu
     reread(problem, |problem, rule| match rule {
         Rule::Chunked(Chunked { size, alignment }) => {
             let size = signed(*size);
-            positions(problem, *alignment, |own, key| {
+            Some(positions(problem, *alignment, |own, key| {
                 (own - 1).div_euclid(size) == key.div_euclid(size)
-            })
+            }))
         }
         rule => Some(rule.clone()),
     });
@@ -105,7 +103,7 @@ pub(in crate::cpu::mutant) fn dilated_from_first(problem: &mut Problem, _: &mut 
     reread(problem, |problem, rule| match rule {
         Rule::Dilated(Dilated { step, alignment }) => {
             let step = signed(*step);
-            positions(problem, *alignment, |_, key| key.rem_euclid(step) == 0)
+            Some(positions(problem, *alignment, |_, key| key.rem_euclid(step) == 0))
         }
         rule => Some(rule.clone()),
     });

@@ -84,7 +84,8 @@ impl fmt::Display for ClosedForm {
     }
 }
 
-/// Compares these rows of an answer with the formula.
+/// Compares these rows of an answer with the formula. `visit` is shown each row's elements, from any
+/// thread and in no particular order.
 ///
 /// # Errors
 /// [`OracleError`] when problem, inputs and rows do not belong together.
@@ -92,6 +93,7 @@ pub fn judge_closed(
     form: ClosedForm,
     answer: &Answer<'_>,
     rows: &[RowIndex],
+    visit: impl Fn(&[Compared]) + Sync,
 ) -> Result<Tally, OracleError> {
     let options = Options::new(answer.profile.lse_format);
     let oracle = Oracle::new(answer.problem, answer.inputs, options)?;
@@ -114,6 +116,7 @@ pub fn judge_closed(
             let got = (written, nats);
             compared.push(element(form, Quantity::Lse, location, got, expected.lse, bounds.lse));
         }
+        visit(&compared);
         Ok(Tally::of_row(row, &compared))
     };
     rows.par_iter().map(judge_row).try_reduce(Tally::default, |a, b| Ok(a.merged(b)))

@@ -7,6 +7,8 @@
 //! | [`run`](mod@run) | what it answers |
 //! | [`verdict`], [`diagnosis`] | whether that is right, and which fault would explain it |
 //! | [`judge`](mod@judge) | the same of tensors from a file |
+//! | [`statistics`] | whether errors are as small as independent roundings make them |
+//! | [`trivial`] | what a case would not tell from a right answer |
 //! | [`report`] | how that is told |
 //! | [`io`] | how tensors are kept in files |
 // Not `forbid`: ndarray's slicing macro allows itself unsafe code.
@@ -23,5 +25,7 @@ pub mod merge;
 pub mod relation;
 pub mod report;
 pub mod run;
+pub mod statistics;
 pub mod suite;
+pub mod trivial;
 pub mod verdict;

@@ -14,7 +14,7 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::Inputs;
 use serde::{Deserialize, Serialize};
 
-pub use compare::{Pair, compare, compare_gradients, sampled};
+pub use compare::{Pair, RowPair, compare, compare_gradients, sampled};
 pub use transform::{FAMILY, Other, Rows, others, shows, suited};
 
 use crate::adapter::Guarantees;

@@ -243,6 +243,26 @@ fn a_report_that_can_not_be_written_leaves_nothing_behind() {
 }
 
 #[test]
+fn statistical_tests_are_made_where_they_are_asked_for() {
+    let check = ["check", "builtin:tiled", "--direction", "forward", "--case", "bf16/*-d8/normal"];
+    let plain = flashproof(&check);
+    assert_eq!(status(&plain), 0);
+    assert!(!stdout(&plain).contains("statistical"), "{}", stdout(&plain));
+    let tested = flashproof(&[&check[..], &["--statistical"]].concat());
+    assert_eq!(status(&tested), 0, "{}", stderr(&tested));
+    let text = stdout(&tested);
+    for said in ["statistical tests in", "0 rejected", "not applicable: "] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn a_long_list_says_which_trivial_answers_would_pass() {
+    let long = stdout(&flashproof(&["cases", "--bug", "8", "--format", "f32", "--long"]));
+    assert!(long.contains("  passes   zero-output: no row sees a key"), "{long}");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_flashproof"))
         .args(["cases", "--suite", "full", "--long"])

@@ -6,7 +6,9 @@ use flashproof_conformance::adapter::Choices;
 use flashproof_conformance::diagnosis::Finding;
 use flashproof_conformance::report::model::{RowsJudged, Run, Subject};
 use flashproof_conformance::report::{CaseReport, NoAnswer, Outcome, Report, json, text};
+use flashproof_conformance::statistics::{NotApplicable, Sample, Statistics, Tested};
 use flashproof_conformance::suite::{Direction, Suite};
+use flashproof_conformance::trivial::{Answer, Mark, Reason};
 use flashproof_conformance::verdict::{
     Element, Location, Measured, Position, Quantity, Verdict, Violation, Want,
 };
@@ -82,6 +84,8 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
         sink_gradient: None,
         violations: Vec::new(),
         diagnosis: Vec::new(),
+        not_discriminating: None,
+        statistics: None,
         reproduce: format!("flashproof check 'exec:python3 worker.py' --case {name} --seed 7"),
     }
 }
@@ -90,6 +94,7 @@ fn failing() -> CaseReport {
     let violation =
         |clause, quantity, elements, worst| Violation { clause, quantity, elements, worst };
     CaseReport {
+        statistics: Some(Statistics::NotApplicable(NotApplicable::NoAnswer)),
         source: vec!["flash-attention#282".to_owned()],
         output: Measured {
             elements: 640,
@@ -182,8 +187,16 @@ fn unbounded() -> CaseReport {
 
 /// A report with every field and every verdict.
 fn report() -> Report {
+    let mark = Mark { answer: Answer::MeanOfVisible, reason: Reason::OneKey, largest_ratio: 0.0 };
     let cases = vec![
-        case("bf16/passing", Verdict::Pass),
+        CaseReport {
+            not_discriminating: Some(vec![mark]),
+            statistics: Some(Statistics::Tested(Box::new(Tested {
+                output: Sample::default(),
+                lse: Some(Sample::default()),
+            }))),
+            ..case("bf16/passing", Verdict::Pass)
+        },
         failing(),
         backward(),
         without_answer(Verdict::Crashed, "crashed: signal 11"),
@@ -322,4 +335,42 @@ fn a_long_list_of_failures_is_cut_and_says_so() {
     let text = as_text(&Report::new(subject(), check(), many));
     assert_eq!(text.matches("reproduce  flashproof check").count(), 5);
     assert!(text.contains("and 15 more that did not pass"), "{text}");
+}
+
+#[test]
+fn every_reason_of_a_mark_is_documented_as_it_is_written() {
+    let documentation = include_str!("../REPORT.md");
+    for reason in Reason::ALL {
+        let written = serde_json::to_string(&reason).unwrap().replace('"', "`");
+        assert!(documentation.contains(&written), "REPORT.md lacks {written}");
+    }
+}
+
+#[test]
+fn every_reason_without_statistics_is_documented_as_it_is_written() {
+    let documentation = include_str!("../REPORT.md");
+    for reason in NotApplicable::ALL {
+        let written = serde_json::to_string(&reason).unwrap().replace('"', "`");
+        assert!(documentation.contains(&written), "REPORT.md lacks {written}");
+    }
+}
+
+#[test]
+fn an_answer_that_every_case_lets_pass_is_told() {
+    let mark = |answer| Mark { answer, reason: Reason::WithinBound, largest_ratio: 0.5 };
+    let passing = |marks| CaseReport {
+        not_discriminating: Some(marks),
+        ..case("bf16/passing", Verdict::Pass)
+    };
+    let cases = vec![
+        passing(vec![mark(Answer::Zeros), mark(Answer::Noise)]),
+        passing(vec![mark(Answer::Zeros)]),
+        case("bf16/not-tried", Verdict::Fail),
+    ];
+    let report = Report::new(subject(), check(), cases);
+    assert_eq!(report.summary.not_discriminating, 2);
+    let text = as_text(&report);
+    assert!(text.contains("most often zeros (2 of 2)"), "{text}");
+    let told: Vec<_> = text.lines().filter(|line| line.contains("no case tells")).collect();
+    assert_eq!(told, ["  no case tells zeros from a right answer"]);
 }

@@ -49,8 +49,15 @@ pub struct Profile {
     /// their LSEs; `None`: the row is finished at once.
     #[serde(default)]
     pub merged_parts: Option<usize>,
-    /// Format of the numerator carried between blocks.
+    /// Format of the numerator carried between blocks, and of gradients where `carried_gradients` has
+    /// none for them.
     pub carried_format: Format,
+    /// Format of the normalizer carried between blocks; `None`: that of `arithmetic`.
+    #[serde(default)]
+    pub carried_normalizer: Option<Format>,
+    /// How gradients of query, key and value are carried between blocks.
+    #[serde(default)]
+    pub carried_gradients: CarriedGradients,
     /// Whether results below the smallest normal number become zero. The bounds count lost results;
     /// an operand that is subnormal in the arithmetic format is taken to be read as it is.
     pub flush_to_zero: bool,
@@ -61,6 +68,29 @@ pub struct Profile {
     pub log: LogError,
     /// Format of the LSE output.
     pub lse_format: Format,
+}
+
+/// The gradients that are carried between blocks otherwise than in `carried_format`, rounded to it with
+/// every term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CarriedGradients {
+    /// `dQ`, between blocks of keys.
+    pub query: Option<Carried>,
+    /// `dK`, between blocks of queries.
+    pub key: Option<Carried>,
+    /// `dV`, between blocks of queries.
+    pub value: Option<Carried>,
+}
+
+/// How one gradient is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Carried {
+    /// The format that the sum is rounded to after each block.
+    pub format: Format,
+    /// Positions in a block, or more (the last block of each head may be shorter).
+    pub block: usize,
 }
 
 /// How a sum of products is accumulated.
@@ -184,6 +214,8 @@ impl Profile {
             schedule: Schedule::Undeclared,
             merged_parts: None,
             carried_format: arithmetic,
+            carried_normalizer: None,
+            carried_gradients: CarriedGradients::default(),
             flush_to_zero: false,
             division_ulp: DIVISION_ULP,
             log: if arithmetic == Format::F64 {

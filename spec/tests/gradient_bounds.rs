@@ -16,7 +16,7 @@ use flashproof_spec::format::Format;
 use flashproof_spec::mask::Alignment;
 use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::{Problem, Scale};
-use flashproof_spec::profile::{Accumulation, Profile};
+use flashproof_spec::profile::{Accumulation, Carried, CarriedGradients, Profile};
 use flashproof_spec::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap, SoftcapOrder};
 use gradient_equations::{BITS, Data, Exact, big};
 use proptest::prelude::*;
@@ -128,21 +128,47 @@ fn accumulations() -> impl Strategy<Value = Option<Accumulation>> {
     ]
 }
 
+/// None, or blocks of any size.
+fn carried_gradients() -> impl Strategy<Value = CarriedGradients> {
+    let carried = || {
+        prop::option::of((1_usize..20).prop_map(|block| Carried { format: Format::Bf16, block }))
+    };
+    (carried(), carried(), carried()).prop_map(|(query, key, value)| CarriedGradients {
+        query,
+        key,
+        value,
+    })
+}
+
 fn profiles() -> impl Strategy<Value = (Format, Profile)> {
     let formats = prop::sample::select(vec![Format::F64, Format::F32, Format::F16, Format::Bf16]);
-    (formats, any::<(bool, bool)>(), accumulations(), accumulations()).prop_map(
-        |(format, (carried, scores), score_accumulation, value_accumulation)| {
+    let narrow = (any::<(bool, bool)>(), carried_gradients());
+    (formats, narrow, accumulations(), accumulations()).prop_map(
+        |(format, narrow, score_accumulation, value_accumulation)| {
+            let ((carried, scores), carried_gradients) = narrow;
             let base = Profile::standard(format);
             let profile = Profile {
                 score_accumulation: score_accumulation.unwrap_or(base.score_accumulation),
                 value_accumulation: value_accumulation.unwrap_or(base.value_accumulation),
                 carried_format: if carried { base.weight_format } else { base.arithmetic },
                 score_format: if scores { base.weight_format } else { base.arithmetic },
+                carried_gradients,
                 ..base
             };
             (format, profile)
         },
     )
+}
+
+/// Every gradient in bf16, rounded with every term.
+fn with_every_term(profile: &Profile) -> CarriedGradients {
+    let coarser = |declared: Option<Carried>| {
+        let format = declared.map_or(profile.carried_format, |it| it.format);
+        let narrower = format.precision() > Format::Bf16.precision();
+        Some(Carried { format: if narrower { Format::Bf16 } else { format }, block: 1 })
+    };
+    let CarriedGradients { query, key, value } = profile.carried_gradients;
+    CarriedGradients { query: coarser(query), key: coarser(key), value: coarser(value) }
 }
 
 fn problem(format: Format) -> Problem {
@@ -265,6 +291,7 @@ proptest! {
             Profile { score_format: Format::Bf16, ..profile.clone() },
             Profile { weight_format: Format::Bf16, ..profile.clone() },
             Profile { carried_format: Format::Bf16, ..profile.clone() },
+            Profile { carried_gradients: with_every_term(&profile), ..profile.clone() },
             Profile { flush_to_zero: true, ..profile.clone() },
             Profile { score_accumulation: coarse, ..profile.clone() },
             Profile { value_accumulation: coarse, ..profile.clone() },
@@ -382,6 +409,42 @@ fn a_narrow_accumulator_needs_declaring() {
     let bound = |profile| within(bounds_of(&problem(Format::F16), profile, &data)[2]);
     assert!(error > bound(&standard), "{error} within {}", bound(&standard));
     assert!(error <= bound(&declared), "{error} above {}", bound(&declared));
+}
+
+/// Such a sum, carried in bf16 between blocks of 4 rows: each adds 7.25, of which half a unit can be lost,
+/// once a block and no oftener.
+#[test]
+fn a_narrow_accumulator_between_blocks_is_rounded_once_a_block() {
+    const ROWS: usize = 64;
+    const BLOCK: usize = 4;
+    const OUTPUT_GRADIENT: f64 = 1.0 + 13.0 / 16.0;
+    let exact = ROWS as f64 * OUTPUT_GRADIENT;
+    let data = Data {
+        rows: vec![one_pair(); ROWS],
+        factors: vec![OUTPUT_GRADIENT; ROWS],
+        gradient: exact,
+        ..one_pair_data()
+    };
+    let block = BLOCK as f64 * OUTPUT_GRADIENT;
+    let carried = (0..ROWS / BLOCK).fold(0.0, |sum, _| Format::Bf16.round(sum + block));
+    let error = (Format::F16.round(carried) - exact).abs();
+    let of_value = |block| CarriedGradients {
+        value: Some(Carried { format: Format::Bf16, block }),
+        ..CarriedGradients::default()
+    };
+    let standard = Profile::standard(Format::F16);
+    let problem = Problem { query_len: ROWS, ..problem(Format::F16) };
+    let bound = |block| {
+        let profile = Profile { carried_gradients: of_value(block), ..standard.clone() };
+        within(bounds_of(&problem, &profile, &data)[2])
+    };
+    let undeclared = within(bounds_of(&problem, &standard, &data)[2]);
+    assert!(error > undeclared, "{error} within {undeclared}");
+    assert!(error <= bound(BLOCK), "{error} above {}", bound(BLOCK));
+    assert!(bound(BLOCK) < bound(1), "fewer roundings leave less room");
+    let others = |profile| bounds_of(&problem, profile, &data);
+    let declared = Profile { carried_gradients: of_value(BLOCK), ..standard.clone() };
+    assert_eq!(others(&declared)[..2], others(&standard)[..2], "dQ and dK are carried as before");
 }
 
 #[test]

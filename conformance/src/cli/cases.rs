@@ -5,8 +5,11 @@ use std::io::{self, Write};
 
 use flashproof_conformance::case::{Case, FORMATS};
 use flashproof_conformance::report::Outcome;
+use flashproof_conformance::run;
 use flashproof_conformance::suite::{self, DEFAULT_SEED, Feature, Suite};
+use flashproof_conformance::trivial::Mark;
 use flashproof_spec::format::Format;
+use rayon::prelude::*;
 
 use super::error::CliError;
 use super::{distinct, output};
@@ -35,7 +38,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FEATURES", value_delimiter = ',')]
     feature: Vec<Feature>,
 
-    /// Say of each case what it computes, where its fault was reported and which clauses it tests
+    /// Say of each case what it computes, where its fault was reported, which clauses it tests, and
+    /// which answers that are no attention would pass it, and why
     #[arg(long)]
     long: bool,
 }
@@ -58,12 +62,11 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
             }
         }
     }
-    output::print(|sink| {
-        for case in &cases {
-            if args.long { write_long(case, sink)? } else { write_short(case, sink)? }
-        }
-        Ok(())
-    })?;
+    if args.long {
+        print_long(&cases)?;
+    } else {
+        output::print(|sink| cases.iter().try_for_each(|case| write_short(case, sink)))?;
+    }
     Ok(Outcome::Passed)
 }
 
@@ -95,7 +98,25 @@ fn write_short(case: &Case, sink: &mut impl Write) -> io::Result<()> {
     writeln!(sink, "{}  {}", case.name, case.why)
 }
 
-fn write_long(case: &Case, sink: &mut impl Write) -> io::Result<()> {
+/// Prints the cases as their trivial answers are judged, some at a time, since that takes a while.
+fn print_long(cases: &[Case]) -> Result<(), CliError> {
+    /// Cases that are judged at a time.
+    const AT_A_TIME: usize = 16;
+    let mut failed = Ok(());
+    let judged = cases.chunks(AT_A_TIME).map(|cases| {
+        cases
+            .par_iter()
+            .map(|case| run::not_discriminating(case).map(|marks| (case, marks)))
+            .collect::<Result<Vec<_>, _>>()
+    });
+    let until_failed = judged.map_while(|judged| judged.map_err(|it| failed = Err(it)).ok());
+    output::print_each(until_failed.flatten(), |(case, marks), sink| {
+        write_long(case, marks, sink)
+    })?;
+    Ok(failed?)
+}
+
+fn write_long(case: &Case, marks: &[Mark], sink: &mut impl Write) -> io::Result<()> {
     writeln!(sink, "{}", case.name)?;
     writeln!(sink, "  why      {}", case.why)?;
     if !case.source.is_empty() {
@@ -109,5 +130,9 @@ fn write_long(case: &Case, sink: &mut impl Write) -> io::Result<()> {
         writeln!(sink, "  upstream {}", upstream.name())?;
     }
     writeln!(sink, "  problem  {}", serde_json::to_string(&case.problem)?)?;
-    writeln!(sink, "  clauses  {}\n", case.clauses().join(", "))
+    writeln!(sink, "  clauses  {}", case.clauses().join(", "))?;
+    for Mark { answer, reason, .. } in marks {
+        writeln!(sink, "  passes   {answer}: {reason}")?;
+    }
+    writeln!(sink)
 }

@@ -42,6 +42,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FEATURES", value_delimiter = ',')]
     feature: Vec<Feature>,
 
+    /// Also test elements and mean errors against bounds that a correct kernel exceeds with a
+    /// probability below 1e-9 each, in cases whose inputs are drawn independently
+    #[arg(long)]
+    statistical: bool,
+
     /// Seed of the inputs
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
@@ -70,8 +75,9 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
             !args.format.is_empty() || !about.formats_refused.contains_key(&case.problem.format)
         })
         .collect();
+    let tests = run::Tests { statistical: args.statistical };
     let bar = output::progress(cases.len() as u64, "cases");
-    let reports = run::run(subject.as_mut(), args.suite, &cases, |_| bar.inc(1))?;
+    let reports = run::run_with(subject.as_mut(), args.suite, &cases, tests, |_| bar.inc(1))?;
     bar.finish_and_clear();
     let Args { suite, direction, seed, .. } = *args;
     let run = model::Run::Check { suite, direction, seed, only: args.only() };

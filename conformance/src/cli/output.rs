@@ -16,6 +16,25 @@ pub fn print(render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<(), 
     write_to(&mut anstream::stdout(), render).map_err(CliError::Stdout)
 }
 
+/// Writes what `render` makes of each item, as soon as it is made; ends where the reader went away.
+pub fn print_each<T>(
+    items: impl Iterator<Item = T>,
+    render: impl Fn(&T, &mut Vec<u8>) -> io::Result<()>,
+) -> Result<(), CliError> {
+    let mut stdout = anstream::stdout();
+    for item in items {
+        let mut rendered = Vec::new();
+        let written = render(&item, &mut rendered)
+            .and_then(|()| stdout.write_all(&rendered))
+            .and_then(|()| stdout.flush());
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            written => written.map_err(CliError::Stdout)?,
+        }
+    }
+    Ok(())
+}
+
 fn write_to(
     sink: &mut impl Write,
     render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,

@@ -29,6 +29,15 @@ pub struct Pair<'a> {
     pub how: &'a Other,
 }
 
+/// A row of the first problem, the row of the other that follows from it, and the bounds of both where
+/// they are not compared bit for bit.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPair<'b> {
+    first: RowIndex,
+    other: RowIndex,
+    bounds: Option<&'b (ForwardBounds, ForwardBounds)>,
+}
+
 /// The rows that are compared: all, or a sample of them where computing the conditions of their
 /// bounds would take long.
 #[must_use]
@@ -37,11 +46,16 @@ pub fn sampled(answer: &Answer<'_>, seed: u64) -> Vec<RowIndex> {
     sample(&rows, (MOST_PAIRS / answer.problem.key_len.max(1)).max(1), seed)
 }
 
-/// Compares these rows of the first with those of the other that follow from them.
+/// Compares these rows of the first with those of the other that follow from them. `visit` is shown
+/// each pair of rows, from any thread and in no particular order.
 ///
 /// # Errors
 /// [`OracleError`] when problem, inputs and rows do not belong together.
-pub fn compare(pair: &Pair<'_>, rows: &[RowIndex]) -> Result<Tally, OracleError> {
+pub fn compare(
+    pair: &Pair<'_>,
+    rows: &[RowIndex],
+    visit: impl Fn(&RowPair<'_>) + Sync,
+) -> Result<Tally, OracleError> {
     let oracle = |answer: &Answer<'_>| Options::new(answer.profile.lse_format);
     let first = Oracle::new(pair.first.problem, pair.first.inputs, oracle(&pair.first))?;
     let other = Oracle::new(pair.other.problem, pair.other.inputs, oracle(&pair.other))?;
@@ -52,18 +66,25 @@ pub fn compare(pair: &Pair<'_>, rows: &[RowIndex]) -> Result<Tally, OracleError>
         } else {
             Some((pair.first.bounds(&first.row(row)?), pair.other.bounds(&other.row(moved)?)))
         };
-        Ok(Tally::of_row(row, &pair.elements(row, moved, bounds.as_ref())))
+        let rows = RowPair { first: row, other: moved, bounds: bounds.as_ref() };
+        visit(&rows);
+        Ok(Tally::of_row(row, &pair.elements(&rows)))
     };
     rows.par_iter().map(compare_row).try_reduce(Tally::default, |a, b| Ok(a.merged(b)))
 }
 
 impl Pair<'_> {
-    fn elements(
-        &self,
-        row: RowIndex,
-        moved: RowIndex,
-        bounds: Option<&(ForwardBounds, ForwardBounds)>,
-    ) -> Vec<Compared> {
+    /// Whether the answers are proven not to be related as they should be, in these rows.
+    #[must_use]
+    pub fn differ_in(&self, rows: &RowPair<'_>) -> bool {
+        self.elements(rows).iter().any(|it| matches!(it.standing, Standing::Wrong(_)))
+    }
+
+    fn elements(&self, rows: &RowPair<'_>) -> Vec<Compared> {
+        let RowPair { first: row, other: moved, bounds } = *rows;
+        let RowIndex { batch, head, query } = row;
+        let Answer { problem, inputs, .. } = self.first;
+        let sees_keys = !inputs.visible_keys(problem, batch, head, query).is_empty();
         let entry =
             |tensor: &Tensor, row: RowIndex, j| tensor.view4()[[row.batch, row.head, row.query, j]];
         let (first, other) = (&self.first.outputs, &self.other.outputs);
@@ -72,7 +93,8 @@ impl Pair<'_> {
                 let values = (entry(&first.output, row, j), entry(&other.output, moved, j));
                 let bounds = bounds.map(|(a, b)| (a.output[j], b.output[j]));
                 let location = Location::of_row(row, Some(j));
-                self.element(Quantity::Output, location, values, self.how.output_shift, bounds)
+                let shift = self.how.output_shift;
+                self.element(Quantity::Output, location, values, shift, bounds, sees_keys)
             })
             .collect();
         if let Some((first, other)) = first.lse.as_ref().zip(other.lse.as_ref()) {
@@ -89,6 +111,7 @@ impl Pair<'_> {
                 values,
                 self.how.lse_shift,
                 bounds,
+                sees_keys,
             ));
         }
         compared
@@ -102,6 +125,7 @@ impl Pair<'_> {
         (first, got): (f64, f64),
         shift: f64,
         bounds: Option<(Bound, Bound)>,
+        sees_keys: bool,
     ) -> Compared {
         /// Of each of the two: three for a change of base, one for sum and difference.
         const UNITS: f64 = 4.0;
@@ -117,7 +141,12 @@ impl Pair<'_> {
             let element = Element { location, got, want, error, bound, ratio };
             Compared { quantity, element, standing }
         };
-        // Rows without keys, and infinities that follow from the inputs, are the same in both.
+        // The inputs are numbers: a NaN that is repeated was not written in either run.
+        if sees_keys && (expected.is_nan() || got.is_nan()) {
+            let standing = Standing::Wrong("FAS:fwd.output.written");
+            return compared(Want::Unchanged(expected), None, standing);
+        }
+        // RowPair without keys, and infinities that follow from the inputs, are the same in both.
         if bounds.is_none() || !expected.is_finite() || !got.is_finite() {
             let want = Want::Unchanged(expected);
             let same = got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan());
@@ -139,7 +168,8 @@ impl Pair<'_> {
     }
 }
 
-/// Compares the gradients of two runs bit for bit.
+/// Compares the gradients of two runs bit for bit. The inputs are numbers: a NaN is wrong though it is
+/// repeated.
 #[must_use]
 pub fn compare_gradients(relation: Relation, first: &Gradients, other: &Gradients) -> Tally {
     let tensors = [
@@ -167,8 +197,9 @@ fn unchanged(
     pairs
         .map(|((at, &first), &got)| {
             let want = Want::Unchanged(first);
-            let right = want.admits(got);
-            let (ratio, standing) = if right {
+            let (ratio, standing) = if got.is_nan() {
+                (f64::INFINITY, Standing::Wrong("FAS:bwd.output.written"))
+            } else if want.admits(got) {
                 (0.0, Standing::Right)
             } else {
                 (f64::INFINITY, Standing::Wrong(relation.clause()))

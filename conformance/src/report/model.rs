@@ -11,7 +11,9 @@ use serde::Serialize;
 use super::number;
 use crate::adapter::Choices;
 use crate::diagnosis::Finding;
+use crate::statistics::{self, Statistics};
 use crate::suite::{Direction, Suite};
+use crate::trivial::{Answer, Mark};
 use crate::verdict::{Element, Measured, Quantity, Verdict, Violation};
 
 /// Version of the JSON form. It moves when a field is removed or changes its meaning.
@@ -140,6 +142,13 @@ pub struct CaseReport {
     /// Known faults that explain the wrong rows, most specific first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diagnosis: Vec<Finding>,
+    /// Trivial answers that would have passed as the kernel's did, and why; absent where it did not,
+    /// and where none were tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_discriminating: Option<Vec<Mark>>,
+    /// The tests by probability; absent where they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
     /// The command that runs this case alone.
     pub reproduce: String,
 }
@@ -197,6 +206,26 @@ pub struct Summary {
     /// Faults that explain the wrong rows of a case, those of most cases first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<Suspect>,
+    /// Cases in which trivial answers were tried, and would have passed; only those that were tried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trivial_answers: Vec<TrivialAnswer>,
+    /// Cases in which some trivial answer would have passed.
+    #[serde(skip_serializing_if = "number::is_zero")]
+    pub not_discriminating: usize,
+    /// The tests by probability; absent where they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<statistics::Summary>,
+}
+
+/// A trivial answer over all cases in which it was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TrivialAnswer {
+    /// The answer.
+    pub answer: Answer,
+    /// Cases in which it was tried: those that the kernel passed.
+    pub cases: usize,
+    /// Those in which it would have passed.
+    pub passing: usize,
 }
 
 /// A reason why cases are unsupported.
@@ -294,6 +323,26 @@ impl Summary {
         }
         for finding in &case.diagnosis {
             self.suspect(finding);
+        }
+        if let Some(marks) = &case.not_discriminating {
+            self.try_trivial(case, marks);
+        }
+        if let Some(statistics) = &case.statistics {
+            self.statistics.get_or_insert_default().add(statistics);
+        }
+    }
+
+    fn try_trivial(&mut self, case: &CaseReport, marks: &[Mark]) {
+        self.not_discriminating += usize::from(!marks.is_empty());
+        for answer in Answer::concerning(case.query_gradient.is_some(), case.problem.format) {
+            let at = self.trivial_answers.binary_search_by_key(&answer, |it| it.answer);
+            let at = at.unwrap_or_else(|at| {
+                self.trivial_answers.insert(at, TrivialAnswer { answer, cases: 0, passing: 0 });
+                at
+            });
+            let tried = &mut self.trivial_answers[at];
+            tried.cases += 1;
+            tried.passing += usize::from(marks.iter().any(|mark| mark.answer == answer));
         }
     }
 

@@ -7,8 +7,11 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use flashproof_spec::clause;
 
-use super::model::{CaseReport, Extreme, Outcome, Report, Run, Summary, Suspect, Unsupported};
+use super::model::{
+    CaseReport, Extreme, Outcome, Report, Run, Summary, Suspect, TrivialAnswer, Unsupported,
+};
 use super::number::{show, show_rough};
+use crate::statistics::Untested;
 use crate::suite::Direction;
 use crate::verdict::{Quantity, Verdict, Violation, Want};
 
@@ -135,6 +138,8 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
         )?;
         write_clause(clause, "          ", sink)?;
     }
+    write_trivial(summary, sink)?;
+    write_statistics(summary, sink)?;
     if summary.lse_not_offered > 0 {
         let cases = count("case", summary.lse_not_offered);
         writeln!(sink, "  LSE     not offered in {cases}: the sharpest check was not made")?;
@@ -145,6 +150,43 @@ pub fn write_summary(report: &Report, sink: &mut impl Write) -> io::Result<()> {
     write_unsupported(summary, sink)?;
     if summary.outcome() == Outcome::NothingChecked {
         writeln!(sink, "  {BAD}nothing was checked{BAD:#}")?;
+    }
+    Ok(())
+}
+
+/// How many of the cases that passed some trivial answer would have passed too.
+fn write_trivial(summary: &Summary, sink: &mut impl Write) -> io::Result<()> {
+    if summary.not_discriminating == 0 {
+        return Ok(());
+    }
+    let cases = count("case", summary.not_discriminating);
+    write!(sink, "  {cases} would let a trivial answer pass")?;
+    if let Some(most) = summary.trivial_answers.iter().max_by_key(|it| it.passing) {
+        write!(sink, ", most often {} ({} of {})", most.answer, most.passing, most.cases)?;
+    }
+    writeln!(sink, "; --json says which and why")?;
+    for TrivialAnswer { answer, cases, passing } in &summary.trivial_answers {
+        if passing == cases {
+            writeln!(sink, "  {DOUBTFUL}no case tells {answer} from a right answer{DOUBTFUL:#}")?;
+        }
+    }
+    Ok(())
+}
+
+/// What the tests by probability came to, and where they were not made.
+fn write_statistics(summary: &Summary, sink: &mut impl Write) -> io::Result<()> {
+    let Some(statistics) = &summary.statistics else { return Ok(()) };
+    let cases = count("case", statistics.cases);
+    writeln!(sink, "  statistical tests in {cases}, each wrong with a probability below 1e-9:")?;
+    for (what, tested, rejected, ratio) in [
+        ("element", statistics.elements, statistics.rejected, statistics.worst_ratio),
+        ("mean", statistics.means, statistics.means_rejected, statistics.worst_mean_ratio),
+    ] {
+        let (tested, ratio) = (count(what, tested), show_rough(ratio));
+        writeln!(sink, "    {tested}, {rejected} rejected, worst ratio {ratio}")?;
+    }
+    for Untested { reason, cases } in &statistics.not_applicable {
+        writeln!(sink, "    {cases:5} not applicable: {reason}")?;
     }
     Ok(())
 }

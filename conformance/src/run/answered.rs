@@ -1,22 +1,23 @@
-//! Asking a kernel, and judging what it answered.
+//! Asking a kernel, and what it answered.
 
 use std::collections::BTreeMap;
 
-use flashproof_oracle::error::OracleError;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
-use super::RunError;
 use super::judged::Judged;
+use super::judging;
+use super::{RunError, Tests};
 use crate::adapter::{Backward, Choices, Failure, LseBase, LseSign, Subject};
 use crate::case::{Case, Check};
-use crate::closed::{ClosedForm, judge_closed};
+use crate::closed::ClosedForm;
 use crate::inputs::poison::Places;
 use crate::merge;
-use crate::relation::{self, Other, Pair, Posed, Relation};
-use crate::verdict::{Answer, GradientAnswer, Tally, judge_gradients, judge_poisoned, judge_rows};
+use crate::relation::{self, Other, Posed, Relation};
+use crate::statistics::{NotApplicable, Statistics};
+use crate::trivial::Mark;
 
 /// A case and what the kernel made of it.
 pub(super) enum Answered<'c> {
@@ -28,17 +29,17 @@ pub(super) enum Answered<'c> {
 
 /// The kernel's answers to one case, and the contract that it gave them under.
 pub(super) struct Answers {
-    profile: Profile,
-    choices: Choices,
+    pub(super) profile: Profile,
+    pub(super) choices: Choices,
     /// The case's problem as the kernel reads it, by which it is judged.
-    read: Problem,
-    inputs: Inputs,
-    outputs: Outputs,
-    rest: Rest,
+    pub(super) read: Problem,
+    pub(super) inputs: Inputs,
+    pub(super) outputs: Outputs,
+    pub(super) rest: Rest,
 }
 
 /// What there is besides the outputs on the case's inputs.
-enum Rest {
+pub(super) enum Rest {
     /// Nothing: a case of the forward pass alone.
     Nothing,
     /// What is poisoned, and the outputs on inputs that have it.
@@ -47,20 +48,36 @@ enum Rest {
     Related(Box<Related>),
     /// A formula to compare with.
     Closed(ClosedForm),
-    /// Upstream gradients without poison, and what a backward pass made of them.
-    Backward(Box<(Cotangents, Gradients)>),
+    /// A backward pass.
+    Backward(Box<BackwardPass>),
+}
+
+/// What a backward pass was given, and what it made of it.
+pub(super) struct BackwardPass {
+    /// Upstream gradients without poison, by which it is judged.
+    pub(super) cotangents: Cotangents,
+    /// Those that it was given.
+    pub(super) given: Cotangents,
+    pub(super) gradients: Gradients,
 }
 
 /// What a kernel answered to related problems.
-struct Related {
-    relation: Relation,
+pub(super) struct Related {
+    pub(super) relation: Relation,
     /// Whether the kernel promises the relation to the bit.
-    exact: bool,
+    pub(super) exact: bool,
     /// The others, each as the kernel reads it, and the answers.
-    others: Vec<(Other, Outputs)>,
-    /// The gradients of the first and of the one other, where the relation is about them too.
-    gradients: Option<(Gradients, Gradients)>,
-    seed: u64,
+    pub(super) others: Vec<(Other, Outputs)>,
+    /// The gradients of the first and of the one other, where the relation is about them too, and what
+    /// both are from.
+    pub(super) gradients: Option<RelatedGradients>,
+    pub(super) seed: u64,
+}
+
+pub(super) struct RelatedGradients {
+    pub(super) cotangents: Cotangents,
+    pub(super) first: Gradients,
+    pub(super) other: Gradients,
 }
 
 impl<'c> Answered<'c> {
@@ -84,11 +101,22 @@ impl<'c> Answered<'c> {
             .ok_or_else(|| RunError::Environment { case: name(), reason: failure.to_string() })
     }
 
-    pub(super) fn judge(self) -> Result<Judged, RunError> {
+    /// The trivial answers that would pass as the kernel's does; none where it gave no answer.
+    pub(super) fn marks(&self) -> Result<Vec<Mark>, RunError> {
         match self {
-            Self::Nothing(judged) => Ok(*judged),
-            Self::Answers(case, answers) => answers
-                .judge()
+            Self::Nothing(_) => Ok(Vec::new()),
+            Self::Answers(case, answers) => judging::marks(case, answers)
+                .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
+        }
+    }
+
+    pub(super) fn judge(self, tests: Tests) -> Result<Judged, RunError> {
+        match self {
+            Self::Nothing(judged) => {
+                let none = Statistics::NotApplicable(NotApplicable::NoAnswer);
+                Ok(Judged { statistics: tests.statistical.then_some(none), ..*judged })
+            }
+            Self::Answers(case, answers) => judging::judge(case, &answers, tests)
                 .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
         }
     }
@@ -145,7 +173,8 @@ impl Answers {
                     poison.as_ref().map_or_else(|| (inputs.clone(), cotangents.clone()), given);
                 let Backward { outputs, gradients } =
                     subject.backward(problem, &inputs, &upstream)?;
-                (inputs, outputs, Rest::Backward(Box::new((cotangents, gradients))))
+                let pass = BackwardPass { cotangents, given: upstream, gradients };
+                (inputs, outputs, Rest::Backward(Box::new(pass)))
             }
             (None, Some(poison)) => {
                 let clean = subject.forward(problem, &inputs)?;
@@ -189,7 +218,10 @@ impl Answers {
         let mut gradients = None;
         for mut other in others {
             let (outputs, other_gradients) = ask(&other.posed)?;
-            gradients = first_gradients.clone().zip(other_gradients);
+            let both = first_gradients.clone().zip(other_gradients);
+            gradients = both
+                .zip(cotangents.clone())
+                .map(|((first, other), cotangents)| RelatedGradients { cotangents, first, other });
             other.posed.problem = choices.read(&other.posed.problem);
             answered.push((other, outputs));
         }
@@ -220,59 +252,4 @@ impl Answers {
         let outputs = merge::as_attention_outputs(problem, &outputs);
         Ok(Self { profile, choices, read, inputs, outputs, rest: Rest::Nothing })
     }
-
-    fn judge(&self) -> Result<Judged, OracleError> {
-        let answer = Answer {
-            problem: &self.read,
-            inputs: &self.inputs,
-            outputs: &self.outputs,
-            profile: &self.profile,
-            choices: self.choices,
-        };
-        match &self.rest {
-            Rest::Related(related) => return judge_related(&answer, related),
-            Rest::Closed(form) => {
-                let tally = judge_closed(*form, &answer, &answer.every_row())?;
-                return Ok(Judged::undiagnosed(tally, &answer));
-            }
-            _ => {}
-        }
-        let rows = answer.every_row();
-        // The clean run of a poisoned case too: NaN everywhere would be the same in both.
-        let judged = Judged::of_tally(judge_rows(&answer, &rows, |_| ())?, &answer);
-        Ok(match &self.rest {
-            Rest::Nothing | Rest::Related(_) | Rest::Closed(_) => judged,
-            Rest::Poisoned(poison, outputs) => {
-                judged.with_poisoned(judge_poisoned(&answer, &rows, poison, outputs))
-            }
-            Rest::Backward(passes) => {
-                let (cotangents, gradients) = &**passes;
-                let answer = GradientAnswer { forward: answer, cotangents, gradients };
-                let tally = judge_gradients(&answer, &answer.every_place(), |_| ())?;
-                judged.with_gradients(tally, &answer)
-            }
-        })
-    }
-}
-
-/// Compares the answer with those to the related problems.
-fn judge_related(answer: &Answer<'_>, related: &Related) -> Result<Judged, OracleError> {
-    let rows = relation::sampled(answer, related.seed);
-    let mut tally = Tally::default();
-    for (how, outputs) in &related.others {
-        let other =
-            Answer { problem: &how.posed.problem, inputs: &how.posed.inputs, outputs, ..*answer };
-        let Related { relation, exact, .. } = *related;
-        let pair = Pair { relation, exact, first: *answer, other, how };
-        tally = tally.merged(relation::compare(&pair, &rows)?);
-    }
-    let judged = Judged::undiagnosed(tally, answer);
-    Ok(match &related.gradients {
-        None => judged,
-        Some((first, other)) => judged.with_repeated_gradients(relation::compare_gradients(
-            related.relation,
-            first,
-            other,
-        )),
-    })
 }

@@ -8,12 +8,15 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Gradients, Outputs, Tensor};
 use ndarray::Axis;
 
+use super::Tests;
 use crate::adapter::{Choices, Failure, LseBase, LseSign, LseSink};
 use crate::case::Case;
 use crate::diagnosis::gradient::{GradientEvidence, diagnose_gradients};
 use crate::diagnosis::{self, Evidence, Finding};
 use crate::report::{CaseReport, NoAnswer};
+use crate::statistics::Statistics;
 use crate::suite::Suite;
+use crate::trivial::Mark;
 use crate::verdict::{Answer, GradientAnswer, Measured, Quantity, Tally, Verdict};
 
 /// A verdict and what it rests on.
@@ -31,6 +34,10 @@ pub struct Judged {
     pub gradients: Vec<Quantity>,
     /// Faults that explain the wrong rows, and then the wrong gradients.
     pub findings: Vec<Finding>,
+    /// Trivial answers that would have passed too, where they were tried.
+    pub not_discriminating: Option<Vec<Mark>>,
+    /// The tests by probability, where they were asked for.
+    pub statistics: Option<Statistics>,
 }
 
 impl Judged {
@@ -49,6 +56,8 @@ impl Judged {
             has_lse: false,
             gradients: Vec::new(),
             findings: Vec::new(),
+            not_discriminating: None,
+            statistics: None,
         })
     }
 
@@ -69,6 +78,8 @@ impl Judged {
             has_lse: answer.outputs.lse.is_some(),
             gradients: Vec::new(),
             findings: Vec::new(),
+            not_discriminating: None,
+            statistics: None,
             tally,
         }
     }
@@ -102,6 +113,20 @@ impl Judged {
         Self { verdict: verdict(&tally), tally, gradients: of, ..self }
     }
 
+    /// The same with tests by probability added; what they reject fails.
+    #[must_use]
+    pub(super) fn with_statistics(mut self, statistics: Statistics) -> Self {
+        if let Statistics::Tested(tested) = &statistics {
+            let rejected = tested.violations();
+            if !rejected.is_empty() {
+                self.verdict = Verdict::Fail;
+            }
+            self.tally.violations.extend(rejected);
+            self.tally.violations.sort_by_key(|it| (it.clause, it.quantity));
+        }
+        Self { statistics: Some(statistics), ..self }
+    }
+
     /// The report on a case.
     #[must_use]
     pub fn report(self, about: About) -> CaseReport {
@@ -127,6 +152,8 @@ impl Judged {
             lse: self.has_lse.then_some(self.tally.lse),
             violations: self.tally.violations,
             diagnosis: self.findings,
+            not_discriminating: self.not_discriminating,
+            statistics: self.statistics,
             reproduce,
         }
     }
@@ -152,22 +179,24 @@ pub struct About {
 impl About {
     /// A case of a suite, put to `subject`.
     #[must_use]
-    pub fn case(case: &Case, suite: Suite, subject: &str) -> Self {
+    pub fn case(case: &Case, suite: Suite, subject: &str, tests: Tests) -> Self {
         Self {
             name: case.name.clone(),
             problem: case.problem.clone(),
             why: case.why.clone(),
             source: case.source.clone(),
             clauses: case.clauses(),
-            reproduce: reproduce(subject, suite, case),
+            reproduce: reproduce(subject, suite, case, tests),
         }
     }
 }
 
 /// The command that runs one case of a suite alone.
-fn reproduce(subject: &str, suite: Suite, case: &Case) -> String {
+fn reproduce(subject: &str, suite: Suite, case: &Case, tests: Tests) -> String {
+    let tests = if tests.statistical { " --statistical" } else { "" };
     let suite = if suite == Suite::default() { String::new() } else { format!(" --suite {suite}") };
-    format!("flashproof check {} --case {}{suite} --seed {}", quoted(subject), case.name, case.seed)
+    let (subject, case, seed) = (quoted(subject), &case.name, case.seed);
+    format!("flashproof check {subject} --case {case}{suite} --seed {seed}{tests}")
 }
 
 /// The word as a shell reads it back.

@@ -2,9 +2,11 @@
 
 mod answered;
 mod judged;
+mod judging;
 
 use std::collections::BTreeMap;
 
+use flashproof_kernels::cpu::Naive;
 use flashproof_oracle::error::OracleError;
 use flashproof_spec::mask::Rule;
 use rayon::prelude::*;
@@ -12,10 +14,12 @@ use rayon::prelude::*;
 use answered::Answered;
 
 use crate::adapter::Subject;
+use crate::adapter::builtin::Builtin;
 use crate::case::Case;
 use crate::inputs::Misfit;
 use crate::report::CaseReport;
 use crate::suite::Suite;
+use crate::trivial::Mark;
 
 pub use judged::{About, Judged, quoted};
 
@@ -47,6 +51,28 @@ pub fn run(
     subject: &mut dyn Subject,
     suite: Suite,
     cases: &[Case],
+    progress: impl FnMut(&CaseReport),
+) -> Result<Vec<CaseReport>, RunError> {
+    run_with(subject, suite, cases, Tests::default(), progress)
+}
+
+/// Which tests are made besides those of every run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tests {
+    /// Those that reject a correct kernel with a probability below `10^-9` each
+    /// ([`crate::statistics`]).
+    pub statistical: bool,
+}
+
+/// As [`run`], with more tests.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    subject: &mut dyn Subject,
+    suite: Suite,
+    cases: &[Case],
+    tests: Tests,
     mut progress: impl FnMut(&CaseReport),
 ) -> Result<Vec<CaseReport>, RunError> {
     let mut profiles = BTreeMap::new();
@@ -59,15 +85,26 @@ pub fn run(
             .map(|case| Answered::ask(subject, case, &mut profiles))
             .collect::<Result<Vec<_>, _>>()?;
         let judged =
-            answered.into_par_iter().map(Answered::judge).collect::<Result<Vec<_>, _>>()?;
+            answered.into_par_iter().map(|it| it.judge(tests)).collect::<Result<Vec<_>, _>>()?;
         for (case, judged) in batch.iter().zip(judged) {
-            let report = judged.report(About::case(case, suite, subject.name()));
+            let about = About::case(case, suite, subject.name(), tests);
+            let report = judged.report(about);
             progress(&report);
             reports.push(report);
         }
         rest = after;
     }
     Ok(reports)
+}
+
+/// The trivial answers that would pass the case, put to a kernel of the narrowest profile that the
+/// kernels here have ([`flashproof_kernels::cpu::Naive`]), each with the reason.
+///
+/// # Errors
+/// [`RunError`] where the case could not be put to the oracle.
+pub fn not_discriminating(case: &Case) -> Result<Vec<Mark>, RunError> {
+    let mut right = Builtin::new(Box::new(Naive));
+    Answered::ask(&mut right, case, &mut BTreeMap::new())?.marks()
 }
 
 /// How many of the first cases to hold at once; at least one.

@@ -16,7 +16,7 @@ pub(crate) struct Convention {
 
 impl Convention {
     /// As it stands: for outputs, and for an LSE in nats.
-    pub(super) const PLAIN: Self = Self { base: LseBase::Natural, sign: LseSign::Plus };
+    pub(crate) const PLAIN: Self = Self { base: LseBase::Natural, sign: LseSign::Plus };
 
     /// That of a kernel's LSE.
     pub(crate) const fn of_lse(choices: Choices) -> Self {
@@ -29,7 +29,7 @@ impl Convention {
     }
 
     /// What a kernel writes for a number.
-    pub(super) fn written(self, nats: f64) -> f64 {
+    pub(crate) fn written(self, nats: f64) -> f64 {
         match self.base {
             LseBase::Natural => self.signed(nats),
             LseBase::Two => self.signed(nats / LN_2),

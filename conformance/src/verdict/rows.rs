@@ -168,7 +168,7 @@ impl Answer<'_> {
     }
 
     /// The values of the weighted keys, each times its factor of dropout, `[key, entry]`.
-    fn kept_values(&self, row: &Row) -> Array2<f64> {
+    pub(crate) fn kept_values(&self, row: &Row) -> Array2<f64> {
         let RowIndex { batch, head, query } = row.index;
         let values = self.inputs.value.view4();
         let values = values.slice(s![batch, self.problem.key_head_of(head), .., ..]);

@@ -80,7 +80,7 @@ where
 }
 
 /// The tensor with every value replaced.
-pub fn map(tensor: &Tensor, f: impl Fn(f64) -> f64) -> Tensor {
+pub fn map(tensor: &Tensor, f: impl FnMut(f64) -> f64) -> Tensor {
     Tensor::rounded(tensor.format(), &tensor.values().mapv(f))
 }
 

@@ -31,7 +31,8 @@
 //!   exponential or quotient below the normal range errs by its ulps of the smallest subnormal.
 //!
 //! Together `E_N`. The normalizer's sum has positive terms, so it errs relatively by
-//! `E_l = (1 + u)^(h + R) - 1` and its own underflow. With the division,
+//! `E_l = (1 + u)^(h + R) (1 + u_l)^(1 + R) - 1` and its own underflow, with `u_l` the roundoff of a
+//! narrower format that it is carried in between blocks. With the division,
 //!
 //! ```text
 //! O = (o' + e) (1 + eps) / (1 + f),   |e| <= E_N, |eps| <= eps_div, |f| <= E_l
@@ -115,10 +116,14 @@ pub fn forward(
 pub(super) struct NormalizerError {
     /// `E_l`.
     pub(super) relative: Upper,
+    /// The part of it that underflow loses.
+    pub(super) lost: Upper,
+    /// How many roundings a term passes on its way, at most.
+    pub(super) roundings: usize,
 }
 
 impl NormalizerError {
-    fn new(problem: &Problem, profile: &Profile, weights: &Weights) -> Self {
+    pub(super) fn new(problem: &Problem, profile: &Profile, weights: &Weights) -> Self {
         let keys = weights.keys.len();
         let extra = weight::extra_terms(problem);
         let rescalings = weight::rescalings(problem, profile);
@@ -126,15 +131,20 @@ impl NormalizerError {
         let depth = profile
             .normalizer_depth
             .map_or(any_order, |h| any_order.min(h.saturating_add(extra + merge::parts(profile))));
-        let rounding = weight::unit(profile).compound(depth + rescalings);
+        let carried = profile.carried_normalizer.unwrap_or(profile.arithmetic);
+        let rounding = weight::unit(profile)
+            .compound(depth + rescalings)
+            .and(weight::narrowing(profile, carried).compound(1 + rescalings));
         let mut lost = weight::exponential_underflow(profile)
             * Upper::count((keys + extra + 1) * (1 + rescalings))
-            + weight::underflow(profile) * Upper::count(keys + extra + rescalings);
+            + weight::underflow(profile) * Upper::count(keys + extra + rescalings)
+            + weight::narrowing_underflow(profile, carried) * Upper::count(1 + rescalings);
         if profile.normalizer == Normalizer::Rounded {
             lost = lost
                 + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
         }
-        Self { relative: rounding + lost / weights.own_normalizer }
+        let lost = lost / weights.own_normalizer;
+        Self { relative: rounding + lost, lost, roundings: depth + rescalings }
     }
 
     /// `-ln(1 - E_l)`, which bounds `|ln(1 + f)|` for `|f| <= E_l`.
@@ -144,13 +154,13 @@ impl NormalizerError {
 }
 
 /// What the bound of one output entry is computed from.
-struct Entry<'a> {
-    problem: &'a Problem,
-    profile: &'a Profile,
-    weights: &'a Weights,
-    normalizer: &'a NormalizerError,
+pub(super) struct Entry<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) profile: &'a Profile,
+    pub(super) weights: &'a Weights,
+    pub(super) normalizer: &'a NormalizerError,
     /// Whether a kernel might divide by infinity.
-    sink_overflows: bool,
+    pub(super) sink_overflows: bool,
 }
 
 impl Entry<'_> {
@@ -187,7 +197,12 @@ impl Entry<'_> {
     }
 
     /// `S_j`: what errors in the weights, shared by numerator and normalizer, can move.
-    fn shift(&self, values: &ArrayView1<'_, f64>, output_lo: f64, output_hi: f64) -> Upper {
+    pub(super) fn shift(
+        &self,
+        values: &ArrayView1<'_, f64>,
+        output_lo: f64,
+        output_hi: f64,
+    ) -> Upper {
         let mut weighted = Upper::ZERO;
         let mut hull = Upper::ZERO;
         // The sink has no value: it pulls the mean towards 0.
@@ -201,7 +216,7 @@ impl Entry<'_> {
     }
 
     /// `V'_j`: the mass of the perturbed, normalized terms.
-    fn magnitude(&self, values: &ArrayView1<'_, f64>) -> Upper {
+    pub(super) fn magnitude(&self, values: &ArrayView1<'_, f64>) -> Upper {
         let mut weighted = Upper::ZERO;
         let mut largest = Upper::ZERO;
         for (&v, weight) in values.iter().zip(&self.weights.keys) {
@@ -234,7 +249,7 @@ impl Entry<'_> {
         rounding + summation + carried + merged + lost
     }
 
-    fn per_weight_error(&self) -> Upper {
+    pub(super) fn per_weight_error(&self) -> Upper {
         let profile = self.profile;
         let narrow = weight::narrowing(profile, profile.weight_format);
         let (own, kept) = match (profile.weights, profile.normalizer) {
@@ -256,7 +271,7 @@ impl Entry<'_> {
     }
 
     /// Underflow on the way to the numerator, over the normalizer of the kernel's own frame.
-    fn lost(&self, values: &ArrayView1<'_, f64>, rescalings: usize) -> Upper {
+    pub(super) fn lost(&self, values: &ArrayView1<'_, f64>, rescalings: usize) -> Upper {
         let profile = self.profile;
         let tiny = weight::underflow(profile);
         let sum_tiny = weight::sum_underflow(profile, profile.value_accumulation);
@@ -307,7 +322,7 @@ impl Entry<'_> {
 }
 
 /// `|v - o|` for any `o` in `[lo, hi]`.
-fn distance(v: f64, lo: f64, hi: f64) -> Upper {
+pub(super) fn distance(v: f64, lo: f64, hi: f64) -> Upper {
     // One rounding of the subtraction, undone by one ulp.
     Upper::new(v - lo).max(Upper::new(hi - v)) * Upper::new(1.0_f64.next_up())
 }

@@ -55,13 +55,13 @@ pub use condition::{GradientCondition, SinkGradientCondition};
 pub use row::GradientRow;
 
 use self::row::{KeyError, ScoreGradient};
-use self::sum::GradientSum;
+use self::sum::{Carry, GradientSum};
 use super::outward::Upper;
 use super::weight;
 use super::{Bound, NoBound};
 use crate::format::Format;
 use crate::problem::Problem;
-use crate::profile::{Accumulation, Profile};
+use crate::profile::{Accumulation, Carried, Profile};
 use crate::score::{Sink, SoftcapOrder};
 
 /// What the bound on one entry of a query gradient depends on, besides its row.
@@ -107,6 +107,12 @@ pub fn query_gradient(
         positions: problem.key_len,
         runs: 1 + profile.schedule.rescalings(problem.key_len),
         accumulation: profile.value_accumulation,
+        carry: Carry::declared(
+            profile.carried_gradients.query,
+            profile,
+            entry.keys.len(),
+            (1, problem.key_len),
+        ),
         scale: Some(scale),
         mass,
         gradient,
@@ -153,12 +159,18 @@ impl Terms {
 }
 
 /// A sum over query rows, in blocks of unknown size.
-fn over_rows(rows: usize, accumulation: Accumulation, terms: Terms, stored: Format) -> GradientSum {
+fn over_rows(
+    rows: usize,
+    (accumulation, carry): (Accumulation, Carry),
+    terms: Terms,
+    stored: Format,
+) -> GradientSum {
     GradientSum {
         terms: rows,
         positions: rows,
         runs: rows,
         accumulation,
+        carry,
         scale: None,
         mass: terms.mass,
         gradient: Upper::ZERO,
@@ -187,7 +199,8 @@ pub fn key_gradient(
         }
         terms = terms.and(row, &key.argument, contribution.factor);
     }
-    let sum = over_rows(rows.len(), profile.value_accumulation, terms, problem.format);
+    let carry = over_queries(problem, profile, profile.carried_gradients.key, rows.len());
+    let sum = over_rows(rows.len(), (profile.value_accumulation, carry), terms, problem.format);
     let sum = GradientSum { scale: Some(scale), gradient: Upper::new(gradient_hi), ..sum };
     sum.bound(problem, profile, scale * terms.error)
 }
@@ -213,7 +226,8 @@ pub fn value_gradient(
         terms.error = terms.error + kept.error * d_o;
         terms.mass = terms.mass + kept.computed() * d_o;
     }
-    let sum = over_rows(rows.len(), profile.value_accumulation, terms, problem.format);
+    let carry = over_queries(problem, profile, profile.carried_gradients.value, rows.len());
+    let sum = over_rows(rows.len(), (profile.value_accumulation, carry), terms, problem.format);
     let sum = GradientSum { gradient: Upper::new(gradient_hi), ..sum };
     sum.bound(problem, profile, terms.error)
 }
@@ -249,7 +263,7 @@ pub fn bias_gradient(
         }
         terms = terms.and(row, term, contribution.factor);
     }
-    let sum = over_rows(sites.len(), any_order(profile), terms, stored);
+    let sum = over_rows(sites.len(), any_order(profile, sites.len()), terms, stored);
     let sum = GradientSum { gradient: Upper::new(gradient_hi), ..sum };
     sum.bound(problem, profile, terms.error)
 }
@@ -277,12 +291,24 @@ pub fn sink_gradient(
         }
         terms = terms.and(row, term, 1.0);
     }
-    let sum = over_rows(rows.len(), any_order(profile), terms, stored);
+    let sum = over_rows(rows.len(), any_order(profile, rows.len()), terms, stored);
     let sum = GradientSum { gradient: Upper::new(gradient_hi), ..sum };
     sum.bound(problem, profile, terms.error)
 }
 
 /// Additions of the arithmetic, in any order.
-const fn any_order(profile: &Profile) -> Accumulation {
-    Accumulation::Ieee { format: profile.arithmetic, depth: None }
+const fn any_order(profile: &Profile, terms: usize) -> (Accumulation, Carry) {
+    let accumulation = Accumulation::Ieee { format: profile.arithmetic, depth: None };
+    (accumulation, Carry::every_term(profile, terms))
+}
+
+/// How a sum over the queries of a group of heads is carried.
+fn over_queries(
+    problem: &Problem,
+    profile: &Profile,
+    carried: Option<Carried>,
+    terms: usize,
+) -> Carry {
+    let group = problem.query_heads / problem.key_heads;
+    Carry::declared(carried, profile, terms, (group, problem.query_len))
 }

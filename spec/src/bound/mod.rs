@@ -14,9 +14,13 @@ mod outward;
 mod range;
 mod score;
 mod sink;
+mod statistical;
 mod weight;
 
 pub use forward::{ForwardBounds, forward};
+pub use statistical::{
+    LAMBDA, MeanError, NotApplicable, Spread, Spreads, not_applicable, statistical,
+};
 
 /// An upper bound on an absolute error, or the statement that none exists.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -81,6 +81,16 @@ impl Upper {
         Lower::new((1.0 / growth.0).next_down())
     }
 
+    /// The square root.
+    pub(super) fn sqrt(self) -> Self {
+        if self.0 == 0.0 { Self::ZERO } else { Self(self.0.sqrt().next_up()) }
+    }
+
+    /// `sqrt(self^2 + other^2)`; not below the greater, where a square leaves the range of `f64`.
+    pub(super) fn hypot(self, other: Self) -> Self {
+        (self * self + other * other).sqrt().max(self.max(other))
+    }
+
     /// `ln self`, not below zero.
     ///
     /// For `f >= 1`, `ln f <= (f - 1) / sqrt(f)`; ten square roots make that tight, each halving

@@ -82,6 +82,7 @@ pub(super) fn weights_overflow(problem: &Problem, profile: &Profile, weights: &W
     let kept = problem.dropout.as_ref().map_or(1.0, |dropout| dropout.scale.max(1.0));
     (weight * Upper::new(kept)).get() > profile.weight_format.max_finite()
         || normalizer.get() > profile.arithmetic.max_finite()
+        || profile.carried_normalizer.is_some_and(|it| normalizer.get() > it.max_finite())
 }
 
 /// Whether a kernel might find the sink's weight infinite, or the reciprocal of the normalizer below
@@ -90,6 +91,9 @@ pub(super) fn sink_overflows(profile: &Profile, weights: &Weights) -> bool {
     // A factor of two stands for every rounding on the way.
     let normalizer = Upper::new(2.0)
         * (weights.largest_sink + weights.largest * Upper::count(weights.keys.len()));
-    let limit = profile.arithmetic.max_finite().min(profile.arithmetic.smallest_normal().recip());
+    let carried = profile.carried_normalizer.unwrap_or(profile.arithmetic);
+    let limits = [profile.arithmetic, carried]
+        .map(|format| format.max_finite().min(format.smallest_normal().recip()));
+    let limit = limits[0].min(limits[1]);
     weights.sink.is_some() && normalizer.get() > limit
 }

@@ -140,8 +140,17 @@ pub(super) fn additions(problem: &Problem) -> usize {
 /// `|computed - exact|`, in nats, of the scaled product.
 pub(super) fn product_error(problem: &Problem, profile: &Profile, parts: ScoreParts) -> Upper {
     let ScoreParts { mass, product, .. } = parts;
-    let scale = scale_magnitude(problem);
     let sum = Sum::contiguous(problem.head_dim, mass, product);
+    let dot = accumulation::error(profile.score_accumulation, &sum)
+        + operand_error(problem, profile, parts);
+    dot + narrowing(profile, profile.score_format) * (product + dot)
+        + narrowing_underflow(profile, profile.score_format)
+            * scale_magnitude(problem).max(Upper::ONE)
+}
+
+/// The part of it that comes before the sum: factors rounded beforehand, and products that underflow.
+pub(super) fn operand_error(problem: &Problem, profile: &Profile, parts: ScoreParts) -> Upper {
+    let scale = scale_magnitude(problem);
     let folded = match profile.score_accumulation {
         Accumulation::Ieee { format, .. } => {
             let u = Upper::new(format.unit_roundoff());
@@ -149,14 +158,11 @@ pub(super) fn product_error(problem: &Problem, profile: &Profile, parts: ScorePa
         }
         Accumulation::TensorCore { .. } => Upper::ZERO,
     };
-    let dot = accumulation::error(profile.score_accumulation, &sum)
-        + folded * mass
+    folded * parts.mass
         // A product with the scaled query underflows after the scaling.
         + sum_underflow(profile, profile.score_accumulation)
             * scale.max(Upper::ONE)
-            * Upper::count(2 * problem.head_dim);
-    dot + narrowing(profile, profile.score_format) * (product + dot)
-        + narrowing_underflow(profile, profile.score_format) * scale.max(Upper::ONE)
+            * Upper::count(2 * problem.head_dim)
 }
 
 /// `|computed - exact|` of the sum, of magnitude `total`, of `value` and addends, the terms of which err

@@ -79,7 +79,7 @@ pub(super) struct WeightError {
     /// Bounds `p_i (1 + t_i)`.
     pub(super) grown: Upper,
     /// `p_i e^(-D_i)`.
-    kept: Lower,
+    pub(super) kept: Lower,
 }
 
 /// The arithmetic format's `u`.
@@ -241,8 +241,21 @@ pub(super) fn weights(problem: &Problem, profile: &Profile, row: &RowCondition) 
     }
 }
 
+/// The part of each key's `D_i` that the roundings between its score and its weight are, where there is
+/// neither sink nor merge.
+pub(super) fn argument_errors(
+    problem: &Problem,
+    profile: &Profile,
+    row: &RowCondition,
+) -> Vec<Upper> {
+    let scores = Scores::new(problem, profile, row);
+    let rounding = ArgumentRounding::new(problem, profile);
+    let of = |i| rounding.of(magnitude(row.gap_hi[i]), scores.magnitude(i), scores.slack(i));
+    (0..row.gap_hi.len()).map(of).collect()
+}
+
 impl WeightError {
-    fn new(
+    pub(super) fn new(
         row: &RowCondition,
         log: Upper,
         gap_lo: f64,

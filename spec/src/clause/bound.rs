@@ -107,6 +107,62 @@ pub(super) const CLAUSES: &[Clause] = &[
         proof: None,
     },
     Clause {
+        id: "FAS:bound.fwd.statistical",
+        status: Status::Normative,
+        title: "Bound on an output entry that holds with high probability",
+        statement: "Where roundings are to nearest and independent, outputs and LSE lie within the \
+            systematic part of their worst-case bound, plus lambda times the 2-norm of the sizes of \
+            their random roundings, plus the rounding of the output: each with a probability of error \
+            below 10^-9, for lambda = sqrt(2 ln(2/10^-9)). It is never larger than the worst-case \
+            bound. It applies to scores and values that are drawn independently, and to IEEE \
+            accumulators without flushing to zero; never to ties, low-rank, constant or structured \
+            data, and never to accumulators that truncate. A check of it is asked for, never implied.",
+        equation: "B = s + lambda sqrt( (sum (p_i e^(D_i) c_i |v_ij - o_j|)^2) + u_P^2 sum (p'_i v_ij)^2 + u^2 [(n \
+            - 1 + R) H_j^2 + sum (p'_i v_ij)^2] + u^2 (h + R) o_j^2 ) + u_out |o_j|,  c_i^2 = u^2 [(d-1) H_i^2 + \
+            M_i^2] + u_S^2 |s_i|^2",
+        rationale: "Worst-case bounds of long f32 sums are far from what such sums do. Where the \
+            model fails the bound does: with identical keys but one, every rounding of a weight is the \
+            same; a truncating accumulator errs to one side.",
+        references: &[
+            "Higham and Mary 2019, doi:10.1137/18M1226312 (probabilistic backward error analysis)",
+            "Azuma 1967, doi:10.2748/tmj/1178243286 (sums of bounded martingale differences)",
+        ],
+        executable: "bound::statistical::statistical",
+        checked_by: &[
+            "spec/src/bound/statistical.rs::lambda_is_of_the_probability",
+            "conformance/tests/statistics.rs::correct_kernels_are_never_rejected",
+            "conformance/tests/statistics.rs::identical_keys_but_one_leave_the_bound",
+            "conformance/tests/statistics.rs::a_truncating_accumulator_leaves_the_bound",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.fwd.mean-error",
+        status: Status::Normative,
+        title: "Signed mean error",
+        statement: "Under the same conditions, the sum over many rows of the errors of outputs, each \
+            counted as positive where it is away from zero, and that of the errors of LSEs, lie within \
+            their systematic parts plus lambda times the 2-norm of the roundings: those of one row's \
+            entries taken to be the same, those of different rows independent.",
+        equation: "|sum_rj sign(o_rj) (O_rj - o_rj)| <= sum_rj s_rj + lambda sqrt( sum_r (sum_j sigma_rj)^2 + \
+            sum_rj omega_rj^2 )",
+        rationale: "The mean's random part falls with the number of rows and a bias does not: weights \
+            that are truncated, or a normalizer that its numerator disagrees with, shrink every output \
+            by less than any element's bound.",
+        references: &[
+            "Higham and Mary 2019, doi:10.1137/18M1226312",
+            "Why low-precision transformer training fails, arXiv 2510.04212 (bias of rounded weights)",
+        ],
+        executable: "bound::statistical::MeanError",
+        checked_by: &[
+            "spec/src/bound/statistical.rs::rows_add_as_squares_and_entries_as_they_are",
+            "conformance/tests/statistics.rs::correct_kernels_are_never_rejected",
+            "conformance/tests/statistics.rs::truncated_weights_are_caught_by_their_mean",
+            "conformance/tests/statistics.rs::unrounded_normalizers_under_ties_are_caught_by_their_mean",
+        ],
+        proof: None,
+    },
+    Clause {
         id: "FAS:bound.score",
         status: Status::Normative,
         title: "Score modifications in the bounds",

@@ -315,6 +315,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         checked_by: &[
             "conformance/tests/gradient_faults.rs::dv_accumulated_in_bf16",
             "spec/tests/gradient_bounds.rs::a_narrow_accumulator_needs_declaring",
+            "spec/tests/gradient_bounds.rs::a_narrow_accumulator_between_blocks_is_rounded_once_a_block",
             "spec/tests/gradient_bounds.rs::a_looser_profile_never_tightens",
         ],
         proof: None,

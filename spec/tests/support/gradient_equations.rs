@@ -3,7 +3,7 @@
 use flashproof_spec::bound::gradient::GradientCondition;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
-use flashproof_spec::profile::{Accumulation, Profile};
+use flashproof_spec::profile::{Accumulation, Carried, Profile};
 use flashproof_spec::score::{Sink, Softcap, SoftcapOrder};
 use rug::Float;
 
@@ -240,7 +240,8 @@ impl<'a> Exact<'a> {
         let touched = |chunk| terms.min(key_len.div_ceil(chunk) + 2 * blocks);
         let error = shared + own * &self.scale;
         let accumulation = self.profile.value_accumulation;
-        let sum = Sum { terms, accumulation, scale: Some(&self.scale), mass };
+        let carry = self.carry(self.profile.carried_gradients.query, terms, key_len);
+        let sum = Sum { terms, accumulation, carry, scale: Some(&self.scale), mass };
         self.stored(&sum, touched, error, self.problem.format)
     }
 
@@ -266,7 +267,9 @@ impl<'a> Exact<'a> {
         let Terms { error, mass } =
             self.over_rows(|r| self.term(r, 0, true), |r| self.data.factors[r]);
         let accumulation = self.profile.value_accumulation;
-        let sum = Sum { terms: self.data.rows.len(), accumulation, scale: Some(&self.scale), mass };
+        let terms = self.data.rows.len();
+        let carry = self.carry(self.profile.carried_gradients.key, terms, self.problem.query_len);
+        let sum = Sum { terms, accumulation, carry, scale: Some(&self.scale), mass };
         self.stored(&sum, |_| sum.terms, error * &self.scale, self.problem.format)
     }
 
@@ -285,7 +288,9 @@ impl<'a> Exact<'a> {
             error += ((computed - exact) * z + lost) * d_o.abs();
         }
         let accumulation = self.profile.value_accumulation;
-        let sum = Sum { terms: self.data.factors.len(), accumulation, scale: None, mass };
+        let terms = self.data.factors.len();
+        let carry = self.carry(self.profile.carried_gradients.value, terms, self.problem.query_len);
+        let sum = Sum { terms, accumulation, carry, scale: None, mass };
         self.stored(&sum, |_| sum.terms, error, self.problem.format)
     }
 
@@ -314,8 +319,18 @@ impl<'a> Exact<'a> {
 
     fn in_arithmetic(&self, Terms { error, mass }: Terms, format: Format) -> Float {
         let accumulation = Accumulation::Ieee { format: self.profile.arithmetic, depth: None };
-        let sum = Sum { terms: self.data.rows.len(), accumulation, scale: None, mass };
+        let terms = self.data.rows.len();
+        let carry = (self.profile.carried_format, terms);
+        let sum = Sum { terms, accumulation, carry, scale: None, mass };
         self.stored(&sum, |_| sum.terms, error, format)
+    }
+
+    /// The format in which a sum over one head's positions is carried, and how often it is rounded.
+    fn carry(&self, carried: Option<Carried>, terms: usize, positions: usize) -> (Format, usize) {
+        match carried {
+            None => (self.profile.carried_format, terms),
+            Some(Carried { format, block }) => (format, positions.div_ceil(block).min(terms)),
+        }
     }
 
     /// Summation, carried accumulators, scale and storing.
@@ -336,9 +351,10 @@ impl<'a> Exact<'a> {
                 * growth
                 * factor.clone().max(&big(1.0))
                 * (2 * terms) as u32;
-        let (u_c, xi_c) = narrow(profile, profile.carried_format);
-        let carried =
-            compound(u_c, terms) * (mass.clone() + &sums) + factor * growth * xi_c * terms as u32;
+        let (format_c, roundings) = sum.carry;
+        let (u_c, xi_c) = narrow(profile, format_c);
+        let carried = compound(u_c, roundings) * (mass.clone() + &sums)
+            + factor * growth * xi_c * roundings as u32;
         let unscaled = error + sums + carried;
         let late = self.dropout_rounding();
         let result = unscaled.clone() + gradient;
@@ -358,6 +374,8 @@ impl<'a> Exact<'a> {
 struct Sum<'a> {
     terms: usize,
     accumulation: Accumulation,
+    /// The format that it is carried in, and how often it is rounded to that.
+    carry: (Format, usize),
     scale: Option<&'a Float>,
     mass: Float,
 }

@@ -328,6 +328,11 @@ impl Run<'_, '_> {
             summed.clone(),
             self.kernel.profile.arithmetic,
         );
+        let carried = self.kernel.profile.carried_normalizer;
+        let normalizer = match carried {
+            Some(format) => self.narrow(normalizer, format),
+            None => normalizer,
+        };
         let applied: Vec<Float> = match self.kernel.profile.weights {
             Weights::Unnormalized if rounded => self.applied(terms, weights, Some(summed)),
             Weights::Unnormalized => self.applied(terms, weights, None),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flashproof_spec::format::Format;
-use flashproof_spec::profile::{Accumulation, Profile, Schedule};
+use flashproof_spec::profile::{Accumulation, CarriedGradients, Profile, Schedule};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -187,6 +187,14 @@ fn check_ranges(format: Format, profile: &Profile) -> Result<(), HelloError> {
     }
     if profile.schedule == Schedule::Blocks(0) {
         return refuse("schedule", "blocks of 0".to_owned(), "expected at least 1 key a block");
+    }
+    let CarriedGradients { query, key, value } = profile.carried_gradients;
+    if [query, key, value].into_iter().flatten().any(|carried| carried.block == 0) {
+        return refuse(
+            "carried_gradients",
+            "blocks of 0".to_owned(),
+            "expected at least 1 a block",
+        );
     }
     if dtype_of(profile.lse_format).is_none() {
         return refuse("lse_format", profile.lse_format.to_string(), "no file holds that format");

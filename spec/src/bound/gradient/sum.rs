@@ -2,8 +2,9 @@
 //!
 //! The half-mass lemma (`FAS:bound.half-mass`) bounds the summation, and its terms add up to no more
 //! than the exact result and their errors. Accumulators carried between blocks in a narrower format
-//! round once a block, at most once a term. The scale of `dQ` and `dK` comes last; storing the
-//! result rounds once more.
+//! round once a block, at most once a term: where a block adds nothing, what is carried is a number of
+//! the format already. Each rounding is relative to a partial sum, whose magnitude is at most the
+//! mass. The scale of `dQ` and `dK` comes last; storing the result rounds once more.
 //!
 //! Dropout multiplies `P` and `dP` where they are formed, or (FlashAttention-2) what they are summed
 //! to: `z sum p (keep dP - D/z)`. Then all that underflows before is multiplied by its scale, and two
@@ -16,7 +17,7 @@ use crate::bound::weight;
 use crate::bound::{Bound, NoBound};
 use crate::format::Format;
 use crate::problem::Problem;
-use crate::profile::{Accumulation, Profile};
+use crate::profile::{Accumulation, Carried, Profile};
 
 /// The product with the scale of dropout, and that scale itself, which a kernel may compute from a
 /// probability.
@@ -35,6 +36,33 @@ pub(super) fn dropout_growth(problem: &Problem) -> Upper {
     problem.dropout.as_ref().map_or(Upper::ONE, |dropout| Upper::new(dropout.scale).max(Upper::ONE))
 }
 
+/// The format that a sum is carried in, and how often it is rounded to it at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carry {
+    format: Format,
+    roundings: usize,
+}
+
+impl Carry {
+    /// In the profile's `carried_format`, rounded with every term.
+    pub(super) const fn every_term(profile: &Profile, terms: usize) -> Self {
+        Self { format: profile.carried_format, roundings: terms }
+    }
+
+    /// As declared, over `positions` in each of `heads`; where nothing is, with every term.
+    pub(super) fn declared(
+        carried: Option<Carried>,
+        profile: &Profile,
+        terms: usize,
+        (heads, positions): (usize, usize),
+    ) -> Self {
+        carried.map_or(Self::every_term(profile, terms), |Carried { format, block }| {
+            let blocks = heads.saturating_mul(positions.div_ceil(block.max(1)));
+            Self { format, roundings: terms.min(blocks) }
+        })
+    }
+}
+
 /// A sum over keys or query rows.
 pub(super) struct GradientSum {
     pub(super) terms: usize,
@@ -43,6 +71,7 @@ pub(super) struct GradientSum {
     /// As in [`Sum`].
     pub(super) runs: usize,
     pub(super) accumulation: Accumulation,
+    pub(super) carry: Carry,
     /// The scale of `dQ` and `dK`.
     pub(super) scale: Option<Upper>,
     /// Mass of the terms as computed, before the scale.
@@ -72,10 +101,10 @@ impl GradientSum {
                 * Upper::count(2 * terms)
                 * scale.max(Upper::ONE)
                 * growth;
-        let carried = weight::narrowing(profile, profile.carried_format).compound(terms)
-            * (mass + summation)
-            + weight::narrowing_underflow(profile, profile.carried_format)
-                * Upper::count(terms)
+        let Carry { format, roundings } = self.carry;
+        let carried = weight::narrowing(profile, format).compound(roundings) * (mass + summation)
+            + weight::narrowing_underflow(profile, format)
+                * Upper::count(roundings)
                 * scale
                 * growth;
         let unscaled = terms_error + summation + carried;
@@ -90,7 +119,7 @@ impl GradientSum {
     /// Whether a partial sum might exceed the largest number of its accumulator.
     fn leaves_range(&self, profile: &Profile, mass: Upper) -> bool {
         let accumulator = accumulation::format(self.accumulation, profile.arithmetic);
-        let largest = accumulator.max_finite().min(profile.carried_format.max_finite());
+        let largest = accumulator.max_finite().min(self.carry.format.max_finite());
         mass.max(self.mass).get() * 2.0 > largest
     }
 

@@ -9,6 +9,7 @@
 //! | [`judge`](mod@judge) | the same of tensors from a file |
 //! | [`statistics`] | whether errors are as small as independent roundings make them |
 //! | [`trivial`] | what a case would not tell from a right answer |
+//! | [`drift`] | how answers change between versions and machines |
 //! | [`report`] | how that is told |
 //! | [`io`] | how tensors are kept in files |
 // Not `forbid`: ndarray's slicing macro allows itself unsafe code.
@@ -18,6 +19,7 @@ pub mod adapter;
 pub mod case;
 pub mod closed;
 pub mod diagnosis;
+pub mod drift;
 pub mod inputs;
 pub mod io;
 pub mod judge;

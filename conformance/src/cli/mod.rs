@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod drift;
 mod error;
 mod judge;
 mod kernels;
@@ -32,6 +33,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Check(check::Args),
+    Drift(drift::Args),
     Kernels(kernels::Args),
     Cases(cases::Args),
     Judge(Box<judge::Args>),
@@ -49,6 +51,7 @@ const NOT_CHECKED: u8 = 2;
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Drift(args) => drift::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Cases(args) => cases::run(&args),
         Command::Judge(args) => judge::run(&args),

@@ -9,6 +9,7 @@ use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 use super::judged::Judged;
 use super::judging;
+use super::watch::{AnswerTensor, Shown, Watch};
 use super::{RunError, Tests};
 use crate::adapter::{Backward, Choices, Failure, LseBase, LseSign, Subject};
 use crate::case::{Case, Check};
@@ -110,14 +111,17 @@ impl<'c> Answered<'c> {
         }
     }
 
-    pub(super) fn judge(self, tests: Tests) -> Result<Judged, RunError> {
+    pub(super) fn judge(self, tests: Tests, watch: &impl Watch) -> Result<Judged, RunError> {
         match self {
             Self::Nothing(judged) => {
                 let none = Statistics::NotApplicable(NotApplicable::NoAnswer);
                 Ok(Judged { statistics: tests.statistical.then_some(none), ..*judged })
             }
-            Self::Answers(case, answers) => judging::judge(case, &answers, tests)
-                .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
+            Self::Answers(case, answers) => {
+                let show = |shown: Shown<'_>| watch.see(case, shown);
+                judging::judge(case, &answers, tests, &show)
+                    .map_err(|source| RunError::Oracle { case: case.name.clone(), source })
+            }
         }
     }
 }
@@ -251,5 +255,30 @@ impl Answers {
         let (read, inputs) = merge::as_attention(problem, &partials);
         let outputs = merge::as_attention_outputs(problem, &outputs);
         Ok(Self { profile, choices, read, inputs, outputs, rest: Rest::Nothing })
+    }
+
+    /// Every tensor that the kernel gave, with the problem that it is part of the answer to.
+    pub(super) fn tensors(&self) -> Vec<AnswerTensor<'_>> {
+        let of_outputs = |problem, outputs| AnswerTensor::outputs(problem, outputs).into_iter();
+        let mut given: Vec<_> = of_outputs(&self.read, &self.outputs).collect();
+        match &self.rest {
+            Rest::Nothing | Rest::Closed(_) => {}
+            Rest::Poisoned(_, outputs) => given.extend(of_outputs(&self.read, outputs)),
+            Rest::Backward(pass) => {
+                given.extend(AnswerTensor::gradients(&self.read, &pass.gradients));
+            }
+            Rest::Related(related) => {
+                for (other, outputs) in &related.others {
+                    given.extend(of_outputs(&other.posed.problem, outputs));
+                }
+                if let Some(RelatedGradients { first, other, .. }) = &related.gradients {
+                    given.extend(AnswerTensor::gradients(&self.read, first));
+                    let last =
+                        related.others.last().map_or(&self.read, |(it, _)| &it.posed.problem);
+                    given.extend(AnswerTensor::gradients(last, other));
+                }
+            }
+        }
+        given
     }
 }

@@ -6,6 +6,7 @@ use flashproof_spec::tensor::Outputs;
 use super::Tests;
 use super::answered::{Answers, BackwardPass, Related, RelatedGradients, Rest};
 use super::judged::Judged;
+use super::watch::Shown;
 use crate::case::Case;
 use crate::closed::judge_closed;
 use crate::inputs::poison::Places;
@@ -14,7 +15,7 @@ use crate::relation::{self, Pair, RowPair};
 use crate::statistics::{self, NotApplicable, Statistics};
 use crate::trivial::{self, Mark, Question, Replaced, Trial, Tried};
 use crate::verdict::{
-    Answer, Convention, GradientAnswer, GradientPlaces, Tally, Verdict, judge_gradients,
+    Answer, Compared, Convention, GradientAnswer, GradientPlaces, Tally, Verdict, judge_gradients,
     judge_poisoned, judge_rows,
 };
 
@@ -38,10 +39,23 @@ impl Share {
     }
 }
 
+/// Who is shown what of an answer.
+type Show<'s> = dyn Fn(Shown<'_>) + Sync + 's;
+
 /// The verdict on a kernel's answer, with the trivial answers that would have passed where it passed.
-pub(super) fn judge(case: &Case, answers: &Answers, tests: Tests) -> Result<Judged, OracleError> {
+pub(super) fn judge(
+    case: &Case,
+    answers: &Answers,
+    tests: Tests,
+    show: &Show<'_>,
+) -> Result<Judged, OracleError> {
+    show(Shown::Answers {
+        problem: &answers.read,
+        profile: &answers.profile,
+        tensors: answers.tensors(),
+    });
     let judging = Judging::new(case, answers);
-    let mut judged = judging.judge(Share::All)?;
+    let mut judged = judging.judge(Share::All, show)?;
     if judged.verdict != Verdict::Fail {
         judged.not_discriminating = Some(judging.marks()?);
     }
@@ -68,7 +82,7 @@ pub(super) fn marks(case: &Case, answers: &Answers) -> Result<Vec<Mark>, OracleE
     let judging = Judging::new(case, answers);
     for share in [Share::Few, Share::All] {
         if judging.trial.surviving().next().is_some() {
-            judging.judge(share)?;
+            judging.judge(share, &|_| ())?;
         }
     }
     judging.marks()
@@ -88,10 +102,14 @@ impl<'a> Judging<'a> {
     }
 
     /// Compares this much of the answer, and shows it to the trivial ones.
-    fn judge(&self, share: Share) -> Result<Judged, OracleError> {
+    fn judge(&self, share: Share, show: &Show<'_>) -> Result<Judged, OracleError> {
         let answer = self.answers.answer();
         let rows = share.of(answer.every_row(), self.seed);
-        let visit = |compared: &_| self.trial.visit(compared);
+        let visit = |compared: &[Compared]| self.trial.visit(compared);
+        let shown = |compared: &[Compared]| {
+            visit(compared);
+            show(Shown::Elements(compared));
+        };
         match &self.answers.rest {
             Rest::Related(related) => return self.judge_related(&answer, related),
             Rest::Closed(form) => {
@@ -100,7 +118,7 @@ impl<'a> Judging<'a> {
             }
             Rest::Nothing | Rest::Poisoned(..) | Rest::Backward(_) => {}
         }
-        let tally = judge_rows(&answer, &rows, |compared| self.trial.visit(compared))?;
+        let tally = judge_rows(&answer, &rows, shown)?;
         // The clean run of a poisoned case too: NaN everywhere would be the same in both.
         let judged = Judged::of_tally(tally, &answer);
         Ok(match &self.answers.rest {
@@ -112,7 +130,7 @@ impl<'a> Judging<'a> {
                 let BackwardPass { cotangents, gradients, .. } = &**pass;
                 let answer = GradientAnswer { forward: answer, cotangents, gradients };
                 let places = self.places(&answer, share);
-                let tally = judge_gradients(&answer, &places, visit)?;
+                let tally = judge_gradients(&answer, &places, shown)?;
                 judged.with_gradients(tally, &answer)
             }
             Rest::Nothing | Rest::Related(_) | Rest::Closed(_) => judged,

@@ -3,6 +3,7 @@
 mod answered;
 mod judged;
 mod judging;
+mod watch;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::suite::Suite;
 use crate::trivial::Mark;
 
 pub use judged::{About, Judged, quoted};
+pub use watch::{AnswerTensor, Shown, Watch};
 
 /// A case that could not be put to the kernel, for a reason that is not the kernel's.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +55,7 @@ pub fn run(
     cases: &[Case],
     progress: impl FnMut(&CaseReport),
 ) -> Result<Vec<CaseReport>, RunError> {
-    run_with(subject, suite, cases, Tests::default(), progress)
+    run_watched(subject, suite, cases, Tests::default(), &unwatched, progress)
 }
 
 /// Which tests are made besides those of every run.
@@ -73,6 +75,25 @@ pub fn run_with(
     suite: Suite,
     cases: &[Case],
     tests: Tests,
+    progress: impl FnMut(&CaseReport),
+) -> Result<Vec<CaseReport>, RunError> {
+    run_watched(subject, suite, cases, tests, &unwatched, progress)
+}
+
+/// Nobody watches.
+fn unwatched(_: &Case, _: Shown<'_>) {}
+
+/// As [`run_with`], with `watch` shown what the kernel answers and each element that is compared with
+/// its exact answer, before `progress` is told of the case.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(
+    subject: &mut dyn Subject,
+    suite: Suite,
+    cases: &[Case],
+    tests: Tests,
+    watch: &impl Watch,
     mut progress: impl FnMut(&CaseReport),
 ) -> Result<Vec<CaseReport>, RunError> {
     let mut profiles = BTreeMap::new();
@@ -84,8 +105,10 @@ pub fn run_with(
             .iter()
             .map(|case| Answered::ask(subject, case, &mut profiles))
             .collect::<Result<Vec<_>, _>>()?;
-        let judged =
-            answered.into_par_iter().map(|it| it.judge(tests)).collect::<Result<Vec<_>, _>>()?;
+        let judged = answered
+            .into_par_iter()
+            .map(|it| it.judge(tests, watch))
+            .collect::<Result<Vec<_>, _>>()?;
         for (case, judged) in batch.iter().zip(judged) {
             let about = About::case(case, suite, subject.name(), tests);
             let report = judged.report(about);

@@ -15,7 +15,7 @@ mod rows;
 mod substitute;
 mod tally;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::adapter::Failure;
 
@@ -28,7 +28,7 @@ pub use rows::{Answer, judge_rows};
 pub use tally::{Element, Measured, Tally, Violation};
 
 /// What a case, or a run, comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Every element is within its bound or exactly what is required.

@@ -5,12 +5,12 @@ use std::fmt;
 use flashproof_oracle::backward::{BiasRowIndex, KeyIndex};
 use flashproof_oracle::row::RowIndex;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::diagnosis::gradient::GradientOf;
 
 /// Which of the kernel's outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// The attention output.
@@ -40,6 +40,20 @@ impl Quantity {
         Self::BiasGradient,
         Self::SinkGradient,
     ];
+
+    /// The name in files.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Output => "output",
+            Self::Lse => "lse",
+            Self::QueryGradient => "query-gradient",
+            Self::KeyGradient => "key-gradient",
+            Self::ValueGradient => "value-gradient",
+            Self::BiasGradient => "bias-gradient",
+            Self::SinkGradient => "sink-gradient",
+        }
+    }
 
     /// Which gradient it is, where it is one.
     #[must_use]

@@ -153,7 +153,7 @@ fn element(
     };
     let (error, bound) = measure.unzip();
     let element = Element { location, got, want, error, bound, ratio };
-    Compared { quantity, element, standing }
+    Compared { quantity, element, standing, strict: None }
 }
 
 /// A problem with its inputs.

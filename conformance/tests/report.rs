@@ -10,7 +10,7 @@ use flashproof_conformance::statistics::{NotApplicable, Sample, Statistics, Test
 use flashproof_conformance::suite::{Direction, Suite};
 use flashproof_conformance::trivial::{Answer, Mark, Reason};
 use flashproof_conformance::verdict::{
-    Element, Location, Measured, Position, Quantity, Verdict, Violation, Want,
+    Element, Location, Measured, Position, Quantity, StrictMeasured, Verdict, Violation, Want,
 };
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
@@ -69,6 +69,7 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
             unbounded: 0,
             not_compared: 0,
             worst: Some(measured(Some(17), 0.5)),
+            strict: at_the_strict_gate(),
         },
         lse: Some(Measured {
             elements: 10,
@@ -76,6 +77,7 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
             unbounded: 0,
             not_compared: 0,
             worst: Some(measured(None, 0.25)),
+            strict: StrictMeasured::default(),
         }),
         query_gradient: None,
         key_gradient: None,
@@ -90,6 +92,12 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
     }
 }
 
+/// Most elements of an output, put to the strict gate.
+fn at_the_strict_gate() -> StrictMeasured {
+    let worst = Some(measured(Some(5), 0.875));
+    StrictMeasured { elements: 600, wrong: 0, not_applied: 40, worst }
+}
+
 fn failing() -> CaseReport {
     let violation =
         |clause, quantity, elements, worst| Violation { clause, quantity, elements, worst };
@@ -102,6 +110,7 @@ fn failing() -> CaseReport {
             unbounded: 0,
             not_compared: 0,
             worst: Some(required(Want::Zero)),
+            strict: StrictMeasured::default(),
         },
         violations: vec![
             violation("FAS:bound.fwd.lse", Quantity::Lse, 2, measured(None, 3.0)),
@@ -140,6 +149,7 @@ fn backward() -> CaseReport {
         unbounded: 0,
         not_compared: 64,
         worst: Some(worst),
+        strict: StrictMeasured { not_applied: 640 - wrong, ..StrictMeasured::default() },
     };
     let worst = measured_at_key(4.0);
     let of_bias = Element { location: pair(), ..measured(None, 3.0) };
@@ -181,7 +191,7 @@ fn without_answer(verdict: Verdict, reason: &str) -> CaseReport {
 }
 
 fn unbounded() -> CaseReport {
-    let output = Measured { elements: 640, wrong: 0, unbounded: 640, not_compared: 0, worst: None };
+    let output = Measured { elements: 640, unbounded: 640, ..Measured::default() };
     CaseReport { output, lse: None, ..case("bf16/unbounded", Verdict::NoBound) }
 }
 

@@ -57,6 +57,7 @@ mod weight;
 
 use std::sync::OnceLock;
 
+use flashproof_spec::bound::strict::Centre;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
@@ -234,10 +235,10 @@ impl<'a> Backward<'a> {
         let measured = Measured { group, member, outputs, lse, precision };
         let condition = match group.kind(member) {
             RowKind::Finite => Some(measured.condition(&keys, &visible)?),
-            RowKind::Empty => measured.condition_of_sink()?,
+            RowKind::Empty => measured.condition_of_sink()?.map(|it| (it, Centre::default())),
             RowKind::Unspecified => None,
         };
-        Ok(condition.map(|condition| ConditionedRow { index, keys, condition }))
+        Ok(condition.map(|(condition, centre)| ConditionedRow { index, keys, condition, centre }))
     }
 
     /// The conditions of many rows, in the order asked for, computed in parallel; `progress` is

@@ -155,6 +155,24 @@ impl Format {
         if rounded.abs() > self.max_finite() { overflow } else { rounded.copysign(x) }
     }
 
+    /// The closed interval of the numbers that round to `value`, a finite value of this format. Its ends
+    /// lie halfway to the neighbours, and may round to those. In `f64`, where nothing lies between, the
+    /// neighbours themselves.
+    #[must_use]
+    pub fn preimage(self, value: f64) -> (f64, f64) {
+        if self == Self::F64 {
+            return (value.next_down(), value.next_up());
+        }
+        let magnitude = value.abs();
+        let quantum = (exponent(magnitude) - (self.precision() as i32 - 1)).max(self.min_quantum());
+        // All exact: these take two bits more than the format has.
+        let half = exp2i(quantum) / 2.0;
+        let closer = is_power_of_two(magnitude) && quantum > self.min_quantum();
+        let below = magnitude - if closer { half / 2.0 } else { half };
+        let above = magnitude + half;
+        if value < 0.0 { (-above, -below) } else { (below, above) }
+    }
+
     /// Whether `x` is a value of this format. NaN is one; infinity where the format has it.
     #[must_use]
     pub fn represents(self, x: f64) -> bool {
@@ -183,6 +201,11 @@ impl FromStr for Format {
 /// format, for a subnormal one.
 fn exponent(x: f64) -> i32 {
     ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023
+}
+
+/// Whether a normal `x` is a power of two.
+fn is_power_of_two(x: f64) -> bool {
+    x.to_bits().trailing_zeros() >= f64::MANTISSA_DIGITS - 1
 }
 
 /// `2^n` for `n` in the range of `f64`, subnormals included.

@@ -44,6 +44,10 @@ pub struct Profile {
     pub normalizer_depth: Option<usize>,
     /// Whether keys are taken all at once or in blocks.
     pub schedule: Schedule,
+    /// What weights are relative to before they are rounded; `None`: undeclared, and the kernel is not
+    /// put to the strict gate ([`crate::bound::strict`]).
+    #[serde(default)]
+    pub max_policy: Option<MaxPolicy>,
     /// Into how many parts, at most, the keys of a row and its sink are divided that are finished each
     /// by itself, into an output and an LSE of `arithmetic`, and then merged by the exponentials of
     /// their LSEs; `None`: the row is finished at once.
@@ -151,6 +155,31 @@ pub enum Schedule {
     Undeclared,
 }
 
+/// The maximum that a weight `e^(s - m)` is relative to when it is rounded to the weight format. It is
+/// that of the scores as computed, to the last bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaxPolicy {
+    /// That of the sink, where there is one, and of the row's visible keys up to and including those of
+    /// the weight's block. Blocks are of exactly as many keys as [`Schedule::Blocks`] says, from key 0
+    /// on, padding and hidden keys counted, and ascend. The sums so far are rescaled when the maximum
+    /// moves, and only then; a factor of exactly 1 is none.
+    Running,
+    /// That of the whole row, sink included; with [`Schedule::Dense`].
+    Row,
+}
+
+impl MaxPolicy {
+    /// Whether keys are taken in the portions that it speaks of.
+    #[must_use]
+    pub const fn fits(self, schedule: Schedule) -> bool {
+        matches!(
+            (self, schedule),
+            (Self::Running, Schedule::Blocks(_)) | (Self::Row, Schedule::Dense)
+        )
+    }
+}
+
 /// Error of a logarithm: the larger of an absolute error and some units in the last place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -212,6 +241,7 @@ impl Profile {
             normalizer: Normalizer::Unrounded,
             normalizer_depth: None,
             schedule: Schedule::Undeclared,
+            max_policy: None,
             merged_parts: None,
             carried_format: arithmetic,
             carried_normalizer: None,

@@ -139,7 +139,7 @@ impl Pair<'_> {
                 _ => 0.0,
             };
             let element = Element { location, got, want, error, bound, ratio };
-            Compared { quantity, element, standing }
+            Compared { quantity, element, standing, strict: None }
         };
         // The inputs are numbers: a NaN that is repeated was not written in either run.
         if sees_keys && (expected.is_nan() || got.is_nan()) {
@@ -206,7 +206,7 @@ fn unchanged(
             };
             let location = Location::of_element(quantity, at.slice());
             let element = Element { location, got, want, error: None, bound: None, ratio };
-            Compared { quantity, element, standing }
+            Compared { quantity, element, standing, strict: None }
         })
         .collect()
 }

@@ -14,7 +14,7 @@ use crate::diagnosis::Finding;
 use crate::statistics::{self, Statistics};
 use crate::suite::{Direction, Suite};
 use crate::trivial::{Answer, Mark};
-use crate::verdict::{Element, Measured, Quantity, Verdict, Violation};
+use crate::verdict::{Element, Measured, Quantity, StrictMeasured, Verdict, Violation};
 
 /// Version of the JSON form. It moves when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -263,6 +263,23 @@ pub struct Extreme {
     /// The element of the largest ratio, and its case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst: Option<ExtremeElement>,
+    /// The strict gate; absent where it concerns no element.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<StrictExtreme>,
+}
+
+/// One output over all cases at the strict gate.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StrictExtreme {
+    /// Elements put to it.
+    pub elements: usize,
+    /// Elements that it proves wrong.
+    pub wrong: usize,
+    /// Elements within their hard bound to which it does not apply.
+    pub not_applied: usize,
+    /// The element of the largest strict ratio, and its case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst: Option<ExtremeElement>,
 }
 
 /// The worst element of a run.
@@ -413,14 +430,27 @@ impl Extreme {
         self.wrong += measured.wrong;
         self.unbounded += measured.unbounded;
         self.not_compared += measured.not_compared;
-        if let Some(element) = &measured.worst
-            && self.worst.as_ref().is_none_or(|held| element.ratio > held.element.ratio)
-        {
-            self.worst = Some(ExtremeElement {
-                case: case.to_owned(),
-                headroom: 1.0 - element.ratio,
-                element: element.clone(),
-            });
+        hold_worst(&mut self.worst, case, measured.worst.as_ref());
+        let StrictMeasured { elements, wrong, not_applied, worst } = &measured.strict;
+        if !measured.strict.is_empty() {
+            let strict = self.strict.get_or_insert_default();
+            strict.elements += elements;
+            strict.wrong += wrong;
+            strict.not_applied += not_applied;
+            hold_worst(&mut strict.worst, case, worst.as_ref());
         }
+    }
+}
+
+/// Keeps the element of the larger ratio; among equals, the one held.
+fn hold_worst(held: &mut Option<ExtremeElement>, case: &str, element: Option<&Element>) {
+    if let Some(element) = element
+        && held.as_ref().is_none_or(|held| element.ratio > held.element.ratio)
+    {
+        *held = Some(ExtremeElement {
+            case: case.to_owned(),
+            headroom: 1.0 - element.ratio,
+            element: element.clone(),
+        });
     }
 }

@@ -8,7 +8,8 @@ use anstyle::{AnsiColor, Style};
 use flashproof_spec::clause;
 
 use super::model::{
-    CaseReport, Extreme, Outcome, Report, Run, Summary, Suspect, TrivialAnswer, Unsupported,
+    CaseReport, Extreme, ExtremeElement, Outcome, Report, Run, StrictExtreme, Summary, Suspect,
+    TrivialAnswer, Unsupported,
 };
 use super::number::{show, show_rough};
 use crate::statistics::Untested;
@@ -248,14 +249,31 @@ fn write_extreme(quantity: Quantity, extreme: &Extreme, sink: &mut impl Write) -
             write!(sink, ", {count} {what}")?;
         }
     }
-    match &extreme.worst {
-        None => writeln!(sink),
-        Some(worst) => {
-            let (ratio, headroom) = (show_rough(worst.element.ratio), show_rough(worst.headroom));
-            writeln!(sink, ", worst ratio {ratio} (headroom {headroom})")?;
-            writeln!(sink, "          in {}, {}", worst.case, worst.element.location)
+    write_worst(extreme.worst.as_ref(), sink)?;
+    extreme.strict.as_ref().map_or(Ok(()), |strict| write_strict(strict, sink))
+}
+
+fn write_worst(worst: Option<&ExtremeElement>, sink: &mut impl Write) -> io::Result<()> {
+    let Some(worst) = worst else { return writeln!(sink) };
+    let (ratio, headroom) = (show_rough(worst.element.ratio), show_rough(worst.headroom));
+    writeln!(sink, ", worst ratio {ratio} (headroom {headroom})")?;
+    writeln!(sink, "          in {}, {}", worst.case, worst.element.location)
+}
+
+/// What the strict gate made of the elements that are within their hard bound.
+fn write_strict(strict: &StrictExtreme, sink: &mut impl Write) -> io::Result<()> {
+    let StrictExtreme { elements, wrong, not_applied, worst } = strict;
+    if *elements == 0 {
+        let none = count("element", *not_applied);
+        return writeln!(sink, "          strict gate: not applied to {none}");
+    }
+    write!(sink, "          strict gate: {}", count("element", *elements))?;
+    for (count, what) in [(*wrong, "wrong"), (*not_applied, "more not put to it")] {
+        if count > 0 {
+            write!(sink, ", {count} {what}")?;
         }
     }
+    write_worst(worst.as_ref(), sink)
 }
 
 /// A number of things, in the plural where it is not one.

@@ -254,6 +254,8 @@ impl Answers {
         let outputs = subject.merge(problem, &partials)?;
         let (read, inputs) = merge::as_attention(problem, &partials);
         let outputs = merge::as_attention_outputs(problem, &outputs);
+        // Weights of partials are not those of keys in blocks: the declared schedule is about these.
+        let profile = Profile { max_policy: None, ..profile };
         Ok(Self { profile, choices, read, inputs, outputs, rest: Rest::Nothing })
     }
 

@@ -217,7 +217,8 @@ impl<'a> Judging<'a> {
         let consistent = matches!(self.answers.rest, Rest::Related(_));
         let mut marks = Vec::new();
         for tried in self.trial.surviving() {
-            if !tried.is_open() || !self.is_wrong_in_full(tried)? {
+            // Elements are shown with their hard bounds, and the strict gate may reject what they admit.
+            if consistent || !self.is_wrong_in_full(tried)? {
                 marks.push(tried.mark(&rows, &answer, consistent));
             }
         }

@@ -2,9 +2,8 @@
 //!
 //! Rows of the oracle cost far more than anything here, so they are computed once, for the kernel,
 //! and shown to every trivial answer as they pass. What is shown is the exact answer rounded to the
-//! output's format, not its enclosure: an element whose distance from that is nearer to its bound than
-//! the rounding stays *open*, and an answer that is nowhere wrong and somewhere open is judged again, in
-//! full.
+//! output's format, not its enclosure, with its hard bound: an element that is nearer to that than the
+//! rounding is not held to be wrong, and an answer that is nowhere wrong is judged again, in full.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,7 +24,6 @@ pub(crate) struct Tried {
     pub(crate) answer: Answer,
     pub(crate) replaced: Replaced,
     wrong: AtomicBool,
-    open: AtomicBool,
     /// Bits of the largest error over bound; those of numbers from 0 on are ordered as they are.
     largest: AtomicU64,
 }
@@ -33,9 +31,9 @@ pub(crate) struct Tried {
 /// What an element comes to.
 #[derive(Clone, Copy)]
 enum Seen {
-    /// Within its bound, by this ratio to it, or what is required, or not to be proven wrong.
-    Right(f64),
-    Open,
+    /// Within its bound or nearly so, by this ratio to it, or what is required, or not to be proven
+    /// wrong.
+    Admitted(f64),
     Wrong,
 }
 
@@ -46,7 +44,6 @@ impl Trial {
             answer,
             replaced: Replaced::of(answer, question),
             wrong: AtomicBool::new(false),
-            open: AtomicBool::new(false),
             largest: AtomicU64::new(0),
         };
         Self { tried: answers.map(tried).collect(), convention: question.convention }
@@ -67,10 +64,10 @@ impl Trial {
     }
 
     fn seen(&self, replaced: &Replaced, compared: &Compared) -> Seen {
-        let Compared { quantity, element, standing } = compared;
-        let Some(tensor) = replaced.get(*quantity) else { return Seen::Right(0.0) };
+        let Compared { quantity, element, standing, strict: _ } = compared;
+        let Some(tensor) = replaced.get(*quantity) else { return Seen::Admitted(0.0) };
         if matches!(standing, Standing::Unbounded | Standing::Unspecified) {
-            return Seen::Right(0.0);
+            return Seen::Admitted(0.0);
         }
         let got = tensor.values()[&element.location.indices()[..]];
         match (element.want, element.bound) {
@@ -80,9 +77,8 @@ impl Trial {
                 distance(tensor.format(), convention, got, want, bound)
             }
             // The kernel's own element is no number, and its bound was not kept.
-            (Want::Number(want), None) if got.to_bits() != want.to_bits() => Seen::Open,
-            (Want::Number(_), None) => Seen::Right(0.0),
-            (want, _) if want.admits(got) => Seen::Right(0.0),
+            (Want::Number(_), None) => Seen::Admitted(0.0),
+            (want, _) if want.admits(got) => Seen::Admitted(0.0),
             _ => Seen::Wrong,
         }
     }
@@ -91,10 +87,6 @@ impl Trial {
 impl Tried {
     pub(crate) fn condemn(&self) {
         self.wrong.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.load(Ordering::Relaxed)
     }
 
     /// The largest error over bound of elements that are numbers.
@@ -116,10 +108,9 @@ impl Tried {
 
     fn record(&self, seen: Seen) {
         match seen {
-            Seen::Right(ratio) => {
+            Seen::Admitted(ratio) => {
                 self.largest.fetch_max(ratio.to_bits(), Ordering::Relaxed);
             }
-            Seen::Open => self.open.store(true, Ordering::Relaxed),
             Seen::Wrong => self.condemn(),
         }
     }
@@ -135,17 +126,11 @@ fn distance(format: Format, convention: Convention, got: f64, want: f64, bound: 
     }
     // A bound leaves room for the rounding of the output.
     if got.to_bits() == want.to_bits() {
-        return Seen::Right(0.0);
+        return Seen::Admitted(0.0);
     }
     let (got, want) = (convention.nats(got), convention.nats(want));
     let distance = (got - want).abs();
     let unit = 2.0 * format.unit_roundoff() * want.abs() + format.smallest_subnormal();
     let slack = unit + ROUNDINGS * (bound + want.abs() + got.abs());
-    if distance > bound + slack {
-        Seen::Wrong
-    } else if distance + slack <= bound {
-        Seen::Right(distance / bound)
-    } else {
-        Seen::Open
-    }
+    if distance > bound + slack { Seen::Wrong } else { Seen::Admitted(distance / (bound + slack)) }
 }

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::convention::Convention;
 use super::place::{Location, Quantity};
+use super::strict::Strict;
 use super::tally::Element;
 use crate::adapter::EmptyRow;
 use crate::report::number;
@@ -121,6 +122,8 @@ pub struct Compared {
     pub element: Element,
     /// What the comparison came to.
     pub standing: Standing,
+    /// What the strict gate came to; `None` where it does not concern the element.
+    pub strict: Option<Strict>,
 }
 
 /// What a comparison came to.
@@ -190,7 +193,7 @@ impl Judge {
         };
         let (error, bound) = measure.unzip();
         let element = Element { location, got, want, error, bound, ratio };
-        Compared { quantity: self.quantity, element, standing }
+        Compared { quantity: self.quantity, element, standing, strict: None }
     }
 
     /// The standing of an element that should be about a number, with its error and bound where it

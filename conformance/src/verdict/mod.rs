@@ -12,6 +12,7 @@ mod gradient;
 mod place;
 mod poisoned;
 mod rows;
+mod strict;
 mod substitute;
 mod tally;
 
@@ -25,6 +26,7 @@ pub use gradient::{GradientAnswer, GradientPlaces, judge_gradients};
 pub use place::{Location, Position, Quantity};
 pub use poisoned::judge_poisoned;
 pub use rows::{Answer, judge_rows};
+pub use strict::{Strict, StrictMeasured};
 pub use tally::{Element, Measured, Tally, Violation};
 
 /// What a case, or a run, comes to.

@@ -46,6 +46,7 @@ fn compare(seen: bool, quantity: Quantity, location: Location, clean: f64, got: 
         quantity,
         element: Element { location, got, want, error: None, bound: None, ratio },
         standing: if right { Standing::Right } else { Standing::Wrong(clause) },
+        strict: None,
     }
 }
 

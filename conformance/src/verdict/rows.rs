@@ -14,6 +14,7 @@ use super::convention::Convention;
 use super::element::{Compared, Judge, Want};
 use super::empty::Empty;
 use super::place::{Location, Quantity};
+use super::strict;
 use super::substitute::{Oracles, Rows, Substitute};
 use super::tally::Tally;
 use crate::adapter::{Choices, EmptyRow};
@@ -88,10 +89,16 @@ impl RowJudge<'_> {
         let output = output.slice(s![batch, head, query, ..]);
         let mut compared = match (empty, mean) {
             (_, Some((mean, of_mean))) => {
-                compare_outputs(&judge, &output, mean, &of_mean.bounds(mean))
+                let compared = compare_outputs(&judge, &output, mean, &of_mean.bounds(mean));
+                compared.into_iter().map(|compared| strict::put(compared, || None)).collect()
             }
             (Some(Empty::Sink { .. }), _) => compare_with_zeros(&judge, &output, row),
-            _ => compare_outputs(&judge, &output, row, &bounds),
+            _ => {
+                let compared = compare_outputs(&judge, &output, row, &bounds);
+                let admitted = answer.admitted(row);
+                let both = compared.into_iter().zip(admitted);
+                both.map(|(compared, admitted)| strict::put(compared, || admitted)).collect()
+            }
         };
         let Some(lse) = &answer.outputs.lse else { return compared };
         let (row, bound) = match rows.without_sink.as_ref().zip(self.without_sink.as_ref()) {

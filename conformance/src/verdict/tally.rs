@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::element::{Compared, Standing, Want};
 use super::place::{Location, Position, Quantity};
+use super::strict::StrictMeasured;
 use crate::diagnosis::gradient::{FailingGradient, GradientOf};
 use crate::report::number;
 
@@ -63,6 +64,9 @@ pub struct Measured {
     /// wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst: Option<Element>,
+    /// The strict gate; absent where it concerns no element.
+    #[serde(skip_serializing_if = "StrictMeasured::is_empty")]
+    pub strict: StrictMeasured,
 }
 
 /// Everything kept of the rows judged so far. Tallies of disjoint rows merge in any order to the
@@ -142,7 +146,7 @@ impl Tally {
     }
 
     fn add(&mut self, compared: &Compared) {
-        let Compared { quantity, element, standing } = compared;
+        let Compared { quantity, element, standing, .. } = compared;
         let wrong = matches!(standing, Standing::Wrong(_));
         let unspecified = *standing == Standing::Unspecified;
         self.measured_mut(*quantity).merge(Measured {
@@ -151,6 +155,7 @@ impl Tally {
             unbounded: usize::from(*standing == Standing::Unbounded),
             not_compared: usize::from(unspecified),
             worst: (wrong || element.bound.is_some()).then(|| element.clone()),
+            strict: StrictMeasured::of(compared),
         });
         if let Standing::Wrong(clause) = standing {
             let worst = element.clone();
@@ -251,6 +256,7 @@ impl Measured {
             (Some(a), Some(b)) => Some(if b.worse_than(&a) { b } else { a }),
             (a, b) => a.or(b),
         };
+        self.strict.merge(other.strict);
     }
 }
 
@@ -286,7 +292,7 @@ mod tests {
             bound: Some(1.0),
             ratio: f64::from(ratio),
         };
-        Compared { quantity, element, standing }
+        Compared { quantity, element, standing, strict: None }
     }
 
     /// Tallies of distinct rows, in ascending order.

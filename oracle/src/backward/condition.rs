@@ -1,6 +1,7 @@
 //! What the bounds on gradients need of a query row, rounded outward to `f64`.
 
 use flashproof_spec::bound::gradient::{GradientCondition, SinkGradientCondition};
+use flashproof_spec::bound::strict::Centre;
 use flashproof_spec::score::Addends;
 use flashproof_spec::tensor::Outputs;
 use ndarray::Axis;
@@ -51,6 +52,8 @@ pub struct ConditionedRow {
     pub keys: Vec<usize>,
     /// What the bounds depend on.
     pub condition: GradientCondition,
+    /// What the row is with the kernel's own LSE and output.
+    pub centre: Centre,
 }
 
 impl ConditionedRow {
@@ -71,11 +74,13 @@ pub(crate) struct Measured<'r, 'a> {
     pub(crate) precision: u32,
 }
 
-/// Upper bounds on the kernel's `D = <dO, O^>` and on its distance from the exact one.
+/// The kernel's `D = <dO, O^>`.
 struct Delta {
+    /// Upper bounds on it.
     magnitude: f64,
     mass: f64,
-    shift: f64,
+    /// Its distance from the exact one.
+    shift: Enclosure,
 }
 
 /// What the entries of a condition are computed from, key by key.
@@ -90,6 +95,10 @@ struct KeyBounds<'m, 'a> {
     weigher: Weigher<'m>,
     /// A lower bound on `ln l`.
     log_normalizer_lo: f64,
+    /// `e^(L - L^)`, with the kernel's `L^`.
+    of_lse: Enclosure,
+    /// `D^ - D`, with the kernel's `D^`.
+    of_delta: Enclosure,
 }
 
 impl Measured<'_, '_> {
@@ -98,19 +107,23 @@ impl Measured<'_, '_> {
         &self,
         keys: &[usize],
         visible: &[usize],
-    ) -> Result<GradientCondition, OracleError> {
+    ) -> Result<(GradientCondition, Centre), OracleError> {
         let Self { group, member, precision, .. } = *self;
         let exponential = Exponential::new(group.scale, precision);
         let (summary, pairs) = group.pairs_with(member, keys, visible, &exponential);
         let reference = Enclosure::point(dyadic(&summary.reference, group.kept_exponent()));
         let delta = self.delta(&reference.add(&summary.mean, precision));
-        let mut condition = self.of_row(&self.lse(&summary), &delta)?;
+        let lse = self.lse(&summary);
+        let mut condition = self.of_row(&lse, &delta)?;
         condition.sink = self.sink(&summary);
-        let bounds = KeyBounds::new(group, member, &summary, &exponential);
+        let mut centre = Centre::default();
+        let of_lse = self.lse_shift(&lse)?.neg().exp(precision);
+        let bounds = KeyBounds::new(self, &summary, &exponential, (of_lse, delta.shift));
         for (&key, pair) in keys.iter().zip(pairs) {
             bounds.push(&mut condition, key, &pair);
+            bounds.push_centre(&mut centre, &pair);
         }
-        Ok(condition)
+        Ok((condition, centre))
     }
 
     /// The condition of a row that sees no key, where its sink gives all there is: `p = 1`, `L` is its
@@ -125,7 +138,7 @@ impl Measured<'_, '_> {
             self.delta(&Enclosure::point(exact::zero()))
         } else {
             // Whatever `dO` is, it does not matter.
-            Delta { magnitude: 0.0, mass: 0.0, shift: 0.0 }
+            Delta { magnitude: 0.0, mass: 0.0, shift: Enclosure::point(exact::zero()) }
         };
         let mut condition = self.of_row(&lse, &delta)?;
         let centred_magnitude_hi = condition.lse_gradient_magnitude_hi;
@@ -153,7 +166,7 @@ impl Measured<'_, '_> {
             lse_gradient_magnitude_hi: self.group.lse_gradient(self.member).abs(),
             delta_magnitude_hi: delta.magnitude,
             delta_mass_hi: delta.mass,
-            delta_shift_hi: delta.shift,
+            delta_shift_hi: delta.shift.magnitude_hi(),
             lse_shift_hi: self.lse_shift_hi(lse)?,
             sink: None,
         })
@@ -181,14 +194,32 @@ impl Measured<'_, '_> {
         max.add(&summary.normalizer.ln(precision), precision)
     }
 
+    /// `L^ - L`.
+    fn lse_shift(&self, lse: &Enclosure) -> Result<Enclosure, OracleError> {
+        let number = |x: f64| Float::with_val(f64::MANTISSA_DIGITS, x);
+        match self.lse {
+            LseKnowledge::Within(bound) => Ok(Enclosure::new(number(-bound), number(bound))),
+            LseKnowledge::Measured => {
+                let computed = self.computed_lse()?;
+                if !computed.is_finite() {
+                    return Ok(Enclosure::whole_line());
+                }
+                Ok(Enclosure::point(number(computed)).sub(lse, self.precision))
+            }
+        }
+    }
+
+    /// The LSE that the kernel gives.
+    fn computed_lse(&self) -> Result<f64, OracleError> {
+        let RowIndex { batch, head, query } = self.group.index(self.member);
+        let computed = self.outputs.lse.as_ref().ok_or(OracleError::NoLse)?;
+        Ok(computed.view3()[[batch, head, query]])
+    }
+
     fn lse_shift_hi(&self, lse: &Enclosure) -> Result<f64, OracleError> {
         match self.lse {
             LseKnowledge::Within(bound) => Ok(bound),
-            LseKnowledge::Measured => {
-                let RowIndex { batch, head, query } = self.group.index(self.member);
-                let computed = self.outputs.lse.as_ref().ok_or(OracleError::NoLse)?;
-                Ok(lse.error_of(computed.view3()[[batch, head, query]]).1)
-            }
+            LseKnowledge::Measured => Ok(lse.error_of(self.computed_lse()?).1),
         }
     }
 
@@ -201,7 +232,7 @@ impl Measured<'_, '_> {
         let computed = Query::new(&output);
         if !computed.is_finite() {
             let none = f64::INFINITY;
-            return Delta { magnitude: none, mass: none, shift: none };
+            return Delta { magnitude: none, mass: none, shift: Enclosure::whole_line() };
         }
         let grid = &group.cotangents.grid;
         let product = computed.dot(grid, member);
@@ -210,19 +241,19 @@ impl Measured<'_, '_> {
         Delta {
             magnitude: magnitude_hi(&product, computed.exponent(grid)),
             mass: mass_hi(&contiguous(&cotangent.view()), &contiguous(&output)),
-            shift: shift.sub(exact, precision).magnitude_hi(),
+            shift: shift.sub(exact, precision),
         }
     }
 }
 
 impl<'m, 'a> KeyBounds<'m, 'a> {
     fn new(
-        group: &'m Group<'a>,
-        member: usize,
+        of: &Measured<'m, 'a>,
         summary: &'m Summary,
         exponential: &'m Exponential,
+        (of_lse, of_delta): (Enclosure, Enclosure),
     ) -> Self {
-        let precision = exponential.precision();
+        let Measured { group, member, precision, .. } = *of;
         Self {
             group,
             member,
@@ -232,6 +263,8 @@ impl<'m, 'a> KeyBounds<'m, 'a> {
             cotangent: group.cotangents.entries.row(member).to_vec(),
             weigher: Weigher::new(group, summary.largest.as_ref(), exponential),
             log_normalizer_lo: summary.normalizer.ln(precision).to_f64().0,
+            of_lse,
+            of_delta,
         }
     }
 
@@ -253,6 +286,21 @@ impl<'m, 'a> KeyBounds<'m, 'a> {
         condition.cap_slope_hi.push(pair.slope.as_ref().map_or(1.0, Enclosure::magnitude_hi));
         condition.dropout.push(pair.kept.dropout);
         self.push_score(condition, key, pair.score.as_ref());
+    }
+
+    /// Adds what one more key is with the kernel's own LSE and `D`.
+    fn push_centre(&self, centre: &mut Centre, pair: &Pair) {
+        let Self { precision, of_lse, of_delta, .. } = self;
+        let probability = pair.probability.mul(of_lse, *precision);
+        let centred = pair.centred.sub(of_delta, *precision);
+        let score = probability.mul(&centred, *precision);
+        let argument = match &pair.slope {
+            None => score,
+            Some(slope) => slope.mul(&score, *precision),
+        };
+        centre.probability.push(probability.to_f64());
+        centre.argument.push(argument.to_f64());
+        centre.centred_magnitude_hi.push(centred.magnitude_hi());
     }
 
     fn push_score(&self, condition: &mut GradientCondition, key: usize, score: ScoreRef<'_>) {

@@ -87,27 +87,13 @@ pub fn forward(
         let none = Bound::None(NoBound::Overflow);
         ForwardBounds { output: vec![none; values.ncols()], lse: none }
     };
-    if range::scores_overflow(problem, profile, row) {
-        return unbounded();
-    }
-    let weights = weight::weights(problem, profile, row);
-    if range::weights_overflow(problem, profile, &weights) {
-        return unbounded();
-    }
-    let normalizer = NormalizerError::new(problem, profile, &weights);
-    let sink_overflows = range::sink_overflows(profile, &weights);
-    let entry =
-        Entry { problem, profile, weights: &weights, normalizer: &normalizer, sink_overflows };
-    let output = values
-        .columns()
-        .into_iter()
-        .enumerate()
-        .map(|(j, column)| entry.bound(&column, row.output_lo[j], row.output_hi[j]))
-        .collect();
-    let lse = if sink_overflows {
+    let Some(row) = Row::new(problem, profile, row) else { return unbounded() };
+    let output = values.columns().into_iter().enumerate();
+    let output = output.map(|(j, column)| row.bound(&column, j)).collect();
+    let lse = if row.sink_overflows {
         Bound::None(NoBound::Overflow)
     } else {
-        lse::bound(profile, row, &weights, &normalizer)
+        lse::bound(profile, row.condition, &row.weights, &row.normalizer)
     };
     ForwardBounds { output, lse }
 }
@@ -116,8 +102,9 @@ pub fn forward(
 pub(super) struct NormalizerError {
     /// `E_l`.
     pub(super) relative: Upper,
-    /// The part of it that underflow loses.
-    pub(super) lost: Upper,
+    /// The part of it that need not average out: underflow, and roundings to a narrower format that it
+    /// is carried in.
+    pub(super) systematic: Upper,
     /// How many roundings a term passes on its way, at most.
     pub(super) roundings: usize,
 }
@@ -132,9 +119,8 @@ impl NormalizerError {
             .normalizer_depth
             .map_or(any_order, |h| any_order.min(h.saturating_add(extra + merge::parts(profile))));
         let carried = profile.carried_normalizer.unwrap_or(profile.arithmetic);
-        let rounding = weight::unit(profile)
-            .compound(depth + rescalings)
-            .and(weight::narrowing(profile, carried).compound(1 + rescalings));
+        let narrowed = weight::narrowing(profile, carried).compound(1 + rescalings);
+        let rounding = weight::unit(profile).compound(depth + rescalings).and(narrowed);
         let mut lost = weight::exponential_underflow(profile)
             * Upper::count((keys + extra + 1) * (1 + rescalings))
             + weight::underflow(profile) * Upper::count(keys + extra + rescalings)
@@ -144,7 +130,11 @@ impl NormalizerError {
                 + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
         }
         let lost = lost / weights.own_normalizer;
-        Self { relative: rounding + lost, lost, roundings: depth + rescalings }
+        Self {
+            relative: rounding + lost,
+            systematic: narrowed + lost,
+            roundings: depth + rescalings,
+        }
     }
 
     /// `-ln(1 - E_l)`, which bounds `|ln(1 + f)|` for `|f| <= E_l`.
@@ -153,25 +143,73 @@ impl NormalizerError {
     }
 }
 
-/// What the bound of one output entry is computed from.
-pub(super) struct Entry<'a> {
+/// What the bounds of the output entries of one row are computed from.
+pub(super) struct Row<'a> {
     pub(super) problem: &'a Problem,
     pub(super) profile: &'a Profile,
-    pub(super) weights: &'a Weights,
-    pub(super) normalizer: &'a NormalizerError,
+    pub(super) condition: &'a RowCondition,
+    pub(super) weights: Weights,
+    pub(super) normalizer: NormalizerError,
     /// Whether a kernel might divide by infinity.
     pub(super) sink_overflows: bool,
 }
 
-impl Entry<'_> {
-    fn bound(&self, values: &ArrayView1<'_, f64>, output_lo: f64, output_hi: f64) -> Bound {
+impl<'a> Row<'a> {
+    /// `None` where a score or a weight might leave its range.
+    pub(super) fn new(
+        problem: &'a Problem,
+        profile: &'a Profile,
+        condition: &'a RowCondition,
+    ) -> Option<Self> {
+        if range::scores_overflow(problem, profile, condition) {
+            return None;
+        }
+        let weights = weight::weights(problem, profile, condition);
+        if range::weights_overflow(problem, profile, &weights) {
+            return None;
+        }
+        let normalizer = NormalizerError::new(problem, profile, &weights);
+        let sink_overflows = range::sink_overflows(profile, &weights);
+        Some(Self { problem, profile, condition, weights, normalizer, sink_overflows })
+    }
+
+    fn bound(&self, values: &ArrayView1<'_, f64>, entry: usize) -> Bound {
+        let Some(before_output) = self.before_output(values, entry) else {
+            return Bound::None(NoBound::Overflow);
+        };
+        let output = self.output(entry);
+        let rounded = before_output
+            + weight::narrowing(self.profile, self.problem.format) * (output + before_output)
+            + weight::narrowing_underflow(self.profile, self.problem.format);
+        weight::within_range(rounded, output, self.problem.format)
+    }
+
+    /// `|o_j|`.
+    fn output(&self, entry: usize) -> Upper {
+        let (lo, hi) = self.output_ends(entry);
+        Upper::new(lo.abs().max(hi.abs()))
+    }
+
+    /// Bounds on `o_j`.
+    pub(super) fn output_ends(&self, entry: usize) -> (f64, f64) {
+        (self.condition.output_lo[entry], self.condition.output_hi[entry])
+    }
+
+    /// The bound on an output entry before it is rounded to the output format; `None` where a partial
+    /// numerator might leave its range.
+    pub(super) fn before_output(
+        &self,
+        values: &ArrayView1<'_, f64>,
+        entry: usize,
+    ) -> Option<Upper> {
         let profile = self.profile;
-        let output = Upper::new(output_lo.abs().max(output_hi.abs()));
+        let (output_lo, output_hi) = self.output_ends(entry);
+        let output = self.output(entry);
         let shift = self.shift(values, output_lo, output_hi);
         let perturbed = output + shift;
         let magnitude = self.magnitude(values);
         if self.numerator_overflows(values, magnitude) {
-            return Bound::None(NoBound::Overflow);
+            return None;
         }
         let numerator = self.numerator(values, magnitude, perturbed);
         let parts = merge::parts(profile);
@@ -189,11 +227,7 @@ impl Entry<'_> {
         let scaled = self.problem.dropout.as_ref().map_or(Upper::ZERO, |kept| {
             weight::underflow(profile) + lost_quotient * Upper::new(kept.scale)
         });
-        let before_output = shift + quotient / rest + lost_quotient + vanished + scaled;
-        let rounded = before_output
-            + weight::narrowing(profile, self.problem.format) * (output + before_output)
-            + weight::narrowing_underflow(profile, self.problem.format);
-        weight::within_range(rounded, output, self.problem.format)
+        Some(shift + quotient / rest + lost_quotient + vanished + scaled)
     }
 
     /// `S_j`: what errors in the weights, shared by numerator and normalizer, can move.
@@ -233,7 +267,9 @@ impl Entry<'_> {
         let per_weight = self.per_weight_error();
         let rounding = per_weight * magnitude;
         let rescalings = weight::rescalings(self.problem, profile);
-        let lost = self.lost(values, rescalings);
+        let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
+        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
+        let lost = self.lost(values_mass, weight_tiny, rescalings);
         let sum = Sum {
             terms: values.len(),
             positions: self.problem.key_len,
@@ -270,19 +306,18 @@ impl Entry<'_> {
         }
     }
 
-    /// Underflow on the way to the numerator, over the normalizer of the kernel's own frame.
-    pub(super) fn lost(&self, values: &ArrayView1<'_, f64>, rescalings: usize) -> Upper {
+    /// Underflow on the way to the numerator, over the normalizer of the kernel's own frame: of values of
+    /// this mass, where rounding a weight to its format may lose `weight_tiny`.
+    pub(super) fn lost(&self, values_mass: Upper, weight_tiny: Upper, rescalings: usize) -> Upper {
         let profile = self.profile;
         let tiny = weight::underflow(profile);
         let sum_tiny = weight::sum_underflow(profile, profile.value_accumulation);
-        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
         let carried_tiny = weight::narrowing_underflow(profile, profile.carried_format);
-        let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
         let exponential_tiny = weight::exponential_underflow(profile);
         let mut per_value = weight_tiny
             + exponential_tiny * Upper::count(1 + rescalings)
             + weight::division_underflow(profile).max(tiny);
-        let products = 2 * values.len() + rescalings + 2 * merge::parts(profile);
+        let products = 2 * self.weights.keys.len() + rescalings + 2 * merge::parts(profile);
         let mut sums =
             sum_tiny * Upper::count(products) + carried_tiny * Upper::count(1 + rescalings);
         if let Some(Dropout { scale, .. }) = &self.problem.dropout {
@@ -303,7 +338,11 @@ impl Entry<'_> {
     ///
     /// Its weights are relative to the greatest score so far, so keys that count for nothing in the
     /// end may have weighed as much as any.
-    fn numerator_overflows(&self, values: &ArrayView1<'_, f64>, magnitude: Upper) -> bool {
+    pub(super) fn numerator_overflows(
+        &self,
+        values: &ArrayView1<'_, f64>,
+        magnitude: Upper,
+    ) -> bool {
         let profile = self.profile;
         let accumulator = accumulation::format(profile.value_accumulation, profile.arithmetic);
         let mass = match profile.weights {

@@ -49,7 +49,7 @@ mod condition;
 mod probability;
 mod row;
 mod softcap;
-mod sum;
+pub(super) mod sum;
 
 pub use condition::{GradientCondition, SinkGradientCondition};
 pub use row::GradientRow;

@@ -15,6 +15,7 @@ mod range;
 mod score;
 mod sink;
 mod statistical;
+pub mod strict;
 mod weight;
 
 pub use forward::{ForwardBounds, forward};

@@ -131,6 +131,10 @@ impl Lower {
         Self(value.max(0.0))
     }
 
+    pub(super) const fn get(self) -> f64 {
+        self.0
+    }
+
     pub(super) fn max(self, other: Self) -> Self {
         Self(self.0.max(other.0))
     }

@@ -52,7 +52,7 @@
 use ndarray::{ArrayView1, ArrayView2};
 
 use super::accumulation::{self, Sum};
-use super::forward::{self, Entry, ForwardBounds, NormalizerError};
+use super::forward::{self, ForwardBounds, NormalizerError, Row};
 use super::outward::{Lower, Upper};
 use super::weight::{self, WeightError, Weights};
 use super::{Bound, RowCondition, lse, merge, score};
@@ -149,20 +149,20 @@ pub fn statistical(
     if let Some(reason) = not_applicable(problem, profile) {
         return Err(reason);
     }
-    let worst = forward::forward(problem, profile, row, values);
-    let model = Model::new(problem, profile, row);
-    let columns = values.columns().into_iter().zip(&worst.output).enumerate();
-    let output = columns.map(|(j, (column, &worst))| model.entry(&column, row, j, worst)).collect();
-    let ForwardBounds { lse: worst, .. } = worst;
-    Ok(Spreads { output, lse: model.lse(row, worst) })
+    let ForwardBounds { output: worst, lse } = forward::forward(problem, profile, row, values);
+    let Some(row) = Row::new(problem, profile, row) else {
+        let output = worst.into_iter().map(Spread::unbounded).collect();
+        return Ok(Spreads { output, lse: Spread::unbounded(lse) });
+    };
+    let model = Model::new(row);
+    let columns = values.columns().into_iter().zip(worst).enumerate();
+    let output = columns.map(|(j, (column, worst))| model.entry(&column, j, worst)).collect();
+    Ok(Spreads { output, lse: model.lse(lse) })
 }
 
 struct Model<'a> {
-    problem: &'a Problem,
-    profile: &'a Profile,
     /// The worst case.
-    weights: Weights,
-    normalizer: NormalizerError,
+    row: Row<'a>,
     keys: Vec<Key>,
     /// The 2-norm of the normalizer's roundings, relative.
     normalizer_spread: Upper,
@@ -179,35 +179,28 @@ struct Key {
 }
 
 impl<'a> Model<'a> {
-    fn new(problem: &'a Problem, profile: &'a Profile, row: &RowCondition) -> Self {
-        let weights = weight::weights(problem, profile, row);
-        let normalizer = NormalizerError::new(problem, profile, &weights);
-        let arguments = weight::argument_errors(problem, profile, row);
-        let keys =
-            arguments.iter().enumerate().map(|(i, &it)| Key::new(problem, profile, row, i, it));
-        let keys = keys.collect();
+    fn new(row: Row<'a>) -> Self {
+        let Row { problem, profile, condition, normalizer, .. } = &row;
+        let arguments = weight::argument_errors(problem, profile, condition);
+        let keys = arguments.iter().enumerate();
+        let keys = keys.map(|(i, &it)| Key::new(problem, profile, condition, i, it)).collect();
         let growth = Upper::ONE + normalizer.relative;
         let normalizer_spread =
             weight::unit(profile) * Upper::count(normalizer.roundings).sqrt() * growth;
-        Self { problem, profile, weights, normalizer, keys, normalizer_spread }
+        Self { row, keys, normalizer_spread }
     }
 
-    fn entry(
-        &self,
-        values: &ArrayView1<'_, f64>,
-        row: &RowCondition,
-        j: usize,
-        worst: Bound,
-    ) -> Spread {
+    fn entry(&self, values: &ArrayView1<'_, f64>, j: usize, worst: Bound) -> Spread {
         let Bound::Within(hard) = worst else { return Spread::unbounded(worst) };
         let hard = Upper::new(hard);
-        let (lo, hi) = (row.output_lo[j], row.output_hi[j]);
+        let Row { problem, profile, .. } = &self.row;
+        let (lo, hi) = self.row.output_ends(j);
         let output = Upper::new(lo.abs().max(hi.abs()));
         let moved = self.moved(values.iter().map(|&v| forward::distance(v, lo, hi)));
         let quotient = self.quotient(values, output, (lo, hi));
-        let lost_quotient = weight::division_underflow(self.profile);
-        let own = weight::narrowing(self.profile, self.problem.format) * (output + hard)
-            + weight::narrowing_underflow(self.profile, self.problem.format);
+        let lost_quotient = weight::division_underflow(profile);
+        let own = weight::narrowing(profile, problem.format) * (output + hard)
+            + weight::narrowing_underflow(profile, problem.format);
         let systematic = moved.systematic + quotient.systematic + lost_quotient;
         Spread::new(systematic, moved.spread.hypot(quotient.spread), own, hard)
     }
@@ -221,32 +214,34 @@ impl<'a> Model<'a> {
             let scattered = weight.grown * *spread * distance;
             squares = squares + scattered * scattered;
         }
-        let kept = self.weights.kept;
+        let kept = self.row.weights.kept;
         Part { systematic: systematic / kept, spread: squares.sqrt() / kept }
     }
 
     /// What numerator, normalizer and division add.
     fn quotient(&self, values: &ArrayView1<'_, f64>, output: Upper, (lo, hi): (f64, f64)) -> Part {
-        let Self { problem, profile, weights, normalizer, .. } = self;
-        let entry = Entry { problem, profile, weights, normalizer, sink_overflows: false };
-        let perturbed = output + entry.shift(values, lo, hi);
-        let numerator = self.numerator(&entry, values, perturbed);
+        let Row { profile, normalizer, .. } = &self.row;
+        let perturbed = output + self.row.shift(values, lo, hi);
+        let numerator = self.numerator(values, perturbed);
         let division = match profile.weights {
             WeightRounding::Normalized => Upper::ZERO,
             WeightRounding::Unnormalized => weight::division_error(profile),
         };
         let (once, rest) = (Upper::ONE + division, normalizer.relative.complement());
-        let systematic = numerator.systematic * once + perturbed * (division + normalizer.lost);
+        let systematic =
+            numerator.systematic * once + perturbed * (division + normalizer.systematic);
         let spread = (numerator.spread * once).hypot(perturbed * self.normalizer_spread);
         Part { systematic: systematic / rest, spread: spread / rest }
     }
 
-    fn numerator(&self, entry: &Entry<'_>, values: &ArrayView1<'_, f64>, total: Upper) -> Part {
-        let Self { problem, profile, .. } = self;
+    fn numerator(&self, values: &ArrayView1<'_, f64>, total: Upper) -> Part {
+        let Row { problem, profile, weights, .. } = &self.row;
         let rescalings = weight::rescalings(problem, profile);
-        let lost = entry.lost(values, rescalings);
-        let magnitude = entry.magnitude(values);
-        let per_weight = entry.per_weight_error();
+        let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
+        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
+        let lost = self.row.lost(values_mass, weight_tiny, rescalings);
+        let magnitude = self.row.magnitude(values);
+        let per_weight = self.row.per_weight_error();
         let rounding = per_weight * magnitude;
         let sum = Sum {
             terms: values.len(),
@@ -265,11 +260,11 @@ impl<'a> Model<'a> {
         };
         let squares: Upper = values
             .iter()
-            .zip(&self.weights.keys)
+            .zip(&weights.keys)
             .map(|(&v, weight)| weight.grown * Upper::new(v.abs()))
             .map(|term| term * term)
             .sum();
-        let norm = squares.sqrt() / self.weights.kept * (Upper::ONE + per_weight);
+        let norm = squares.sqrt() / weights.kept * (Upper::ONE + per_weight);
         let narrow = match (profile.weights, profile.normalizer) {
             // Common to numerator and normalizer, and counted in each weight.
             (WeightRounding::Unnormalized, Normalizer::Rounded) => Upper::ZERO,
@@ -285,27 +280,28 @@ impl<'a> Model<'a> {
     }
 
     fn unit_of(&self, accumulation: Accumulation) -> Upper {
-        let format = accumulation::format(accumulation, self.profile.arithmetic);
+        let format = accumulation::format(accumulation, self.row.profile.arithmetic);
         Upper::new(format.unit_roundoff())
     }
 
-    fn lse(&self, row: &RowCondition, worst: Bound) -> Spread {
+    fn lse(&self, worst: Bound) -> Spread {
         let Bound::Within(hard) = worst else { return Spread::unbounded(worst) };
-        let rest = self.normalizer.relative.complement();
+        let Row { profile, condition, weights: worst_weights, normalizer, .. } = &self.row;
+        let rest = normalizer.relative.complement();
         let keys: Vec<_> = self.keys.iter().map(|key| key.systematic).collect();
         let kept = keys.iter().fold(Lower::ZERO, |sum, key| sum + key.kept);
-        let weights = Weights { keys, kept, ..self.weights };
-        let lost = self.normalizer.lost;
-        let normalizer = NormalizerError { relative: lost, lost, roundings: 0 };
-        let Bound::Within(rounded) = lse::bound(self.profile, row, &weights, &normalizer) else {
+        let weights = Weights { keys, kept, ..*worst_weights };
+        let systematic = normalizer.systematic;
+        let normalizer = NormalizerError { relative: systematic, systematic, roundings: 0 };
+        let Bound::Within(rounded) = lse::bound(profile, condition, &weights, &normalizer) else {
             return Spread::unbounded(worst);
         };
         // `|ln a - ln b| <= |a - b| / min(a, b)`.
         let seconds = self.keys.iter().map(|key| key.systematic.grown * key.second_order);
-        let second_order = seconds.sum::<Upper>() / self.weights.kept;
+        let second_order = seconds.sum::<Upper>() / worst_weights.kept;
         let squares = self.keys.iter().map(|key| key.systematic.grown * key.spread);
         let squares: Upper = squares.map(|term| term * term).sum();
-        let moved = squares.sqrt() / self.weights.kept;
+        let moved = squares.sqrt() / worst_weights.kept;
         let spread = moved.hypot(self.normalizer_spread) / rest;
         let systematic = Upper::new(rounded) + second_order / rest;
         Spread::new(systematic, spread, Upper::ZERO, Upper::new(hard))

@@ -152,14 +152,19 @@ pub(super) fn scale_magnitude(problem: &Problem) -> Upper {
     }
 }
 
-fn narrows(profile: &Profile, to: Format) -> bool {
+/// Whether a result of the arithmetic is rounded when it is put into this format.
+pub(super) fn narrows(profile: &Profile, to: Format) -> bool {
     to != profile.arithmetic && to != Format::F64
 }
 
+/// Whether results in this format that are subnormal may become zero. `e4m3` and `f16` keep subnormals
+/// on every device; flushing is a mode of wider arithmetic.
+pub(super) const fn flushes(format: Format, flush_to_zero: bool) -> bool {
+    flush_to_zero && matches!(format, Format::F32 | Format::Tf32 | Format::Bf16)
+}
+
 fn lost_below(format: Format, flush_to_zero: bool) -> Upper {
-    // `e4m3` and `f16` keep subnormals on every device; flushing is a mode of wider arithmetic.
-    let flushes = flush_to_zero && matches!(format, Format::F32 | Format::Tf32 | Format::Bf16);
-    if flushes {
+    if flushes(format, flush_to_zero) {
         Upper::new(format.smallest_normal())
     } else {
         // Half the smallest subnormal; in f64 that half is itself below the smallest f64.
@@ -215,8 +220,7 @@ pub(super) fn weights(problem: &Problem, profile: &Profile, row: &RowCondition) 
             let log = scores.errors[i]
                 + rounding.of(gap, magnitude, slack)
                 + merge::weight_error(profile, row, (magnitude, slack), greatest);
-            let hidden = scores.errors[i].get() < row.gap_lo[i];
-            let may_vanish = hidden && may_vanish(problem, profile, &parts(row, i));
+            let may_vanish = may_vanish(problem, profile, row, (i, scores.errors[i]));
             let probability = (row.probability_lo[i], row.probability_hi[i]);
             WeightError::new(row, log, row.gap_lo[i], probability, may_vanish)
         })
@@ -279,11 +283,20 @@ impl WeightError {
     }
 }
 
-/// Whether a kernel may store the score of a hidden key as minus infinity.
-fn may_vanish(problem: &Problem, profile: &Profile, parts: &ScoreParts) -> bool {
+/// Whether a kernel may store the score of this key, which errs by so much, as minus infinity.
+pub(super) fn may_vanish(
+    problem: &Problem,
+    profile: &Profile,
+    row: &RowCondition,
+    (key, error): (usize, Upper),
+) -> bool {
+    if !score::ends_with_addition(problem) || error.get() >= row.gap_lo[key] {
+        return false;
+    }
+    let parts = parts(row, key);
     // A factor of two stands for every rounding on the way.
     let reach = 2.0 * (parts.product + parts.addend).get();
-    score::ends_with_addition(problem) && stored(problem, reach) > profile.score_format.max_finite()
+    stored(problem, reach) > profile.score_format.max_finite()
 }
 
 /// The most that a number in nats is where scores may be kept before they are scaled, after, or in
@@ -298,7 +311,7 @@ pub(super) struct Scores {
     /// `e_i`.
     pub(super) errors: Vec<Upper>,
     /// `|s_i|`.
-    magnitudes: Vec<Upper>,
+    pub(super) magnitudes: Vec<Upper>,
     /// `|m|`.
     pub(super) max_magnitude: Upper,
     /// The greatest `|s_i|` and `e_i`, where no key is hidden.
@@ -308,7 +321,7 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    fn new(problem: &Problem, profile: &Profile, row: &RowCondition) -> Self {
+    pub(super) fn new(problem: &Problem, profile: &Profile, row: &RowCondition) -> Self {
         let keys = row.gap_hi.len();
         let errors: Vec<Upper> =
             (0..keys).map(|i| score::score_error(problem, profile, parts(row, i))).collect();

@@ -227,4 +227,71 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         proof: None,
     },
+    Clause {
+        id: "FAS:bound.fwd.strict",
+        status: Status::Normative,
+        title: "What a declared schedule leaves of an output",
+        statement: "A kernel that declares its blocks of keys, the format of its weights and the \
+            maximum that they are relative to gives every output entry as the rounding of a number \
+            within B of c_j, the exact output shifted by the exact rounding errors of the weights. A \
+            weight whose error leaves a rounding boundary within reach counts half the distance between \
+            the two numbers that it may be. Where weights are not rounded, c_j is the exact output and B \
+            the bound of FAS:bound.fwd.output before the result is stored. The gate does not apply to \
+            weights that are normalized first or to dropout where weights are rounded, nor to tensor \
+            cores, merged parts or carried results of a narrower format.",
+        equation: "RN_out(c_j - B) <= O_j <= RN_out(c_j + B),  c_j = o_j + sum p_i eta_i v_ij,  P_i = RN_P(x_i) \
+            = x_i (1 + eta_i) where RN_P(x_i e^-D_i) = RN_P(x_i e^D_i),  x_i = e^(s_i - m_b),  B = S_j + [ \
+            E_N (1 + eps_div) + (|c_j| + S_j)(eps_div + E_l) ] / (1 - E_l),  S_j = [ sum_f (e^|r_f| - 1) \
+            |sum_(i in f) (p_i (1 + eta_i) v_ij - c_j p_i)| + sum e^|r| p_i (|h_i / x_i| |v_ij| + (e^D_i - 1) |c_j|) ] \
+            / sum p_i e^(-D_i - |r|)",
+        rationale: "The rounding of weights is most of the hard bound and no freedom of the kernel: what \
+            is rounded is known, and nearly always the result. The normalizer sums weights before they \
+            are rounded, so a weight that snaps shares its error with nothing, and only the factors r of \
+            later rescalings are common to numerator and normalizer. Storing the result is a monotone \
+            function of it, so the interval is rounded instead of widened.",
+        references: &[
+            "Dao 2023, arXiv 2307.08691, algorithm 1 (running maximum by blocks)",
+            "Milakov and Gimelshein 2018, arXiv 1805.02867",
+            "FAS:bound.fwd.output",
+            "FAS:num.format.rounding",
+        ],
+        executable: "bound::strict::forward",
+        checked_by: &[
+            "spec/tests/strict_simulation.rs::adversarial_roundings_stay_within_the_strict_gate",
+            "spec/tests/strict_simulation.rs::random_roundings_stay_within_the_strict_gate",
+            "spec/tests/strict_simulation.rs::truncated_weights_and_other_maxima_leave_it",
+            "conformance/tests/strict.rs::no_false_alarm_in_two_million_elements",
+            "conformance/tests/strict.rs::the_strict_gate_finds_what_the_hard_one_misses",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:bound.bwd.strict",
+        status: Status::Normative,
+        title: "What known LSE and output leave of a gradient",
+        statement: "A kernel that declares as in FAS:bound.fwd.strict gives every entry of dQ, dK and dV \
+            as the rounding of a number within B of c_j: the sum of P or of dX as its own LSE and its own \
+            output make them, each rounded to the weight format; those that a rounding boundary is in \
+            reach of count as half the distance between the two numbers that they may be. Not under \
+            dropout.",
+        equation: "RN(c_j - B) <= dV_j <= RN(c_j + B),  c_j = sum_r RN_P(e^(s_r - L^_r)) dO_rj,  B = sum_r h_r \
+            |dO_rj| + sums;  dQ with c_j = scale sum_i RN_P(dX_i) k_ij,  dX_i = c_i e^(s_i - L^) (dP_i - D^ + g), \
+            and dK alike",
+        rationale: "LSE and output of the forward pass are numbers that the kernel itself gave, so what \
+            they are off by moves the centre. P and dX are rounded before the three products, to what is \
+            nearly always known.",
+        references: &[
+            "Dao 2023, arXiv 2307.08691, algorithm 2",
+            "FAS:bound.bwd.query",
+            "FAS:bound.bwd.value",
+        ],
+        executable: "bound::strict::query_gradient",
+        checked_by: &[
+            "spec/tests/strict_gradient_simulation.rs::adversarial_roundings_stay_within_the_strict_gate",
+            "spec/tests/strict_gradient_simulation.rs::random_roundings_stay_within_the_strict_gate",
+            "spec/tests/strict_gradient_simulation.rs::truncated_weights_leave_it",
+            "conformance/tests/strict.rs::no_false_alarm_in_two_million_elements",
+        ],
+        proof: None,
+    },
 ];

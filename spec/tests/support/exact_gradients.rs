@@ -1,6 +1,7 @@
 //! The gradients of a head by their definition, in 160 bits, and what the bounds need of its rows.
 
 use flashproof_spec::bound::gradient::{GradientCondition, SinkGradientCondition};
+use flashproof_spec::bound::strict::Centre;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::score::SoftcapOrder;
 use rug::Float;
@@ -11,6 +12,11 @@ use crate::simulated::{BITS, Inputs, Outputs, RowInputs, bias_entry, big, site};
 /// `|x|` from above; never zero but for zero itself.
 pub fn hi(x: &Float) -> f64 {
     Float::with_val(BITS, x.abs_ref()).to_f64_round(Round::Up)
+}
+
+/// `x` between two numbers.
+fn ends(x: &Float) -> (f64, f64) {
+    (x.to_f64_round(Round::Down), x.to_f64_round(Round::Up))
 }
 
 fn times(x: &Float, y: &Float) -> Float {
@@ -193,6 +199,25 @@ impl<'a> ExactHead<'a> {
             let pairs = row.iter().flat_map(|row| row.pairs.iter().enumerate());
             pairs.filter_map(move |(i, pair)| Some((r, i, pair.as_ref()?)))
         })
+    }
+
+    /// What one row is with the LSE and output that the kernel's forward pass made of it; `None` where
+    /// it has nothing in its normalizer.
+    pub fn centre(&self, r: usize, own: &RowInputs) -> Option<Centre> {
+        let row = self.rows[r].as_ref()?;
+        let factor = (row.lse.clone() - own.lse).exp();
+        let own_delta = dot(&own.output_gradient, &own.output);
+        let shift = own_delta - &row.delta;
+        let mut centre = Centre::default();
+        for pair in row.pairs.iter().flatten() {
+            let probability = times(&pair.probability, &factor);
+            let centred = Float::with_val(BITS, &pair.centred - &shift);
+            let argument = times(&times(&probability, &centred), pair.slope());
+            centre.probability.push(ends(&probability));
+            centre.argument.push(ends(&argument));
+            centre.centred_magnitude_hi.push(hi(&centred));
+        }
+        Some(centre)
     }
 
     /// What the bounds need of one row, given what the kernel's forward pass made of it; `None`

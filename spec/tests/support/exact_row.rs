@@ -1,4 +1,5 @@
 //! What is exact of one row, and what the forward bounds need of it.
+#![allow(dead_code)] // each test program uses a part of it
 
 use flashproof_spec::bound::{RowCondition, SinkCondition};
 use flashproof_spec::problem::Problem;

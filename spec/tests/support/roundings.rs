@@ -28,16 +28,44 @@ fn overflowing(exact: &Float, moved: Float, format: Format) -> Float {
     if moved.is_sign_negative() { -magnitude } else { magnitude }
 }
 
+/// `x` in units of its last place in the format, rounded to an integer.
+fn on_grid(x: Float, format: Format, rounding: fn(Float) -> Float) -> Float {
+    let Some(exponent) = x.get_exp() else { return x };
+    let quantum = (exponent - format.precision() as i32).max(format.min_quantum());
+    let rounded = rounding(x >> quantum) << quantum;
+    if Float::with_val(BITS, rounded.abs_ref()) <= format.max_finite() {
+        return rounded;
+    }
+    big(if rounded.is_sign_negative() { f64::NEG_INFINITY } else { f64::INFINITY })
+}
+
 /// What each rounding does, in the order in which the kernel comes to them.
 pub struct Roundings<'p> {
     /// Between -1 and 1: the share of the largest error. 0 past the end.
     plan: &'p [f64],
     taken: usize,
+    keeping: Keeping,
+}
+
+/// How weights and results are rounded to their formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// As chosen.
+    Chosen,
+    /// To nearest.
+    Nearest,
+    /// Weights towards zero, results to nearest.
+    TruncatedWeights,
 }
 
 impl<'p> Roundings<'p> {
     pub fn new(plan: &'p [f64]) -> Self {
-        Self { plan, taken: 0 }
+        Self { plan, taken: 0, keeping: Keeping::Chosen }
+    }
+
+    /// Chosen roundings, but for those of weights and results to their formats.
+    pub fn keeping(plan: &'p [f64], keeping: Keeping) -> Self {
+        Self { keeping, ..Self::new(plan) }
     }
 
     /// How many roundings there were.
@@ -77,6 +105,26 @@ impl<'p> Roundings<'p> {
     /// `x` rounded to a format narrower than the arithmetic's; otherwise `x`, which it is already.
     pub fn narrow(&mut self, x: Float, format: Format, profile: &Profile) -> Float {
         if format == profile.arithmetic { x } else { self.round(x, format) }
+    }
+
+    /// A weight in its format.
+    pub fn weight(&mut self, x: Float, profile: &Profile) -> Float {
+        let format = profile.weight_format;
+        match self.keeping {
+            _ if format == profile.arithmetic => x,
+            Keeping::Chosen => self.round(x, format),
+            Keeping::Nearest => on_grid(x, format, Float::round_even),
+            Keeping::TruncatedWeights => on_grid(x, format, Float::trunc),
+        }
+    }
+
+    /// A result as it is stored.
+    pub fn stored(&mut self, x: Float, format: Format, profile: &Profile) -> Float {
+        match self.keeping {
+            _ if format == profile.arithmetic => x,
+            Keeping::Chosen => self.round(x, format),
+            Keeping::Nearest | Keeping::TruncatedWeights => on_grid(x, format, Float::round_even),
+        }
     }
 
     /// `e^x`, off by so many ulps, one of which is at most twice the unit roundoff.

@@ -3,6 +3,7 @@
 //! The kernel computes in 160 bits and asks its [`Roundings`] what each operation loses: up to the
 //! unit roundoff of the operation's format in either direction, which is more freedom than any
 //! machine has. What it then returns must lie within the stated bounds.
+#![allow(dead_code)] // each test program uses a part of it
 
 use flashproof_spec::format::Format;
 use flashproof_spec::mask::Site;
@@ -17,7 +18,7 @@ mod roundings;
 #[path = "simulated_score.rs"]
 mod score;
 
-pub use roundings::{BITS, Roundings, big};
+pub use roundings::{BITS, Keeping, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,9 +340,9 @@ impl Kernel<'_> {
             _ => self.dropped(p, (r, i), factors, roundings),
         };
         Pair {
-            weight: roundings.narrow(weight, profile.weight_format, profile),
+            weight: roundings.weight(weight, profile),
             score: ds,
-            argument: roundings.narrow(dx.clone(), profile.weight_format, profile),
+            argument: roundings.weight(dx.clone(), profile),
             wide_argument: dx,
         }
     }
@@ -449,7 +450,7 @@ impl Kernel<'_> {
                 .into_iter()
                 .flatten()
                 .fold(sum, |sum, factor| self.product(&sum, factor, roundings));
-            roundings.narrow(scaled, format, self.profile)
+            roundings.stored(scaled, format, self.profile)
         };
         sums.into_iter().map(&mut store).collect()
     }

@@ -18,7 +18,7 @@ mod roundings;
 
 use forward_scores::Scoring;
 pub use forward_scores::{Addition, Capping, exact_scale, site};
-pub use roundings::{BITS, Roundings, big};
+pub use roundings::{BITS, Keeping, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -390,7 +390,7 @@ impl Run<'_, '_> {
     }
 
     fn narrow_weight(&mut self, weight: &Float) -> Float {
-        self.narrow(weight.clone(), self.kernel.profile.weight_format)
+        self.roundings.weight(weight.clone(), self.kernel.profile)
     }
 
     fn weighted_sum(
@@ -470,7 +470,7 @@ impl Run<'_, '_> {
                     Some(scale) => self.round(entry * scale),
                     None => entry,
                 };
-                self.narrow(entry, self.kernel.problem.format)
+                self.roundings.stored(entry, self.kernel.problem.format, self.kernel.profile)
             })
             .collect();
         row.push(lse);

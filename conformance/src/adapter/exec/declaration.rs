@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flashproof_spec::format::Format;
-use flashproof_spec::profile::{Accumulation, CarriedGradients, Profile, Schedule};
+use flashproof_spec::profile::{Accumulation, CarriedGradients, MaxPolicy, Profile, Schedule};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -195,6 +195,15 @@ fn check_ranges(format: Format, profile: &Profile) -> Result<(), HelloError> {
             "blocks of 0".to_owned(),
             "expected at least 1 a block",
         );
+    }
+    if let Some(policy) = profile.max_policy
+        && !policy.fits(profile.schedule)
+    {
+        let (found, expected) = match policy {
+            MaxPolicy::Running => ("running", "expected a schedule of blocks with it"),
+            MaxPolicy::Row => ("row", "expected a dense schedule with it"),
+        };
+        return refuse("max_policy", found.to_owned(), expected);
     }
     if dtype_of(profile.lse_format).is_none() {
         return refuse("lse_format", profile.lse_format.to_string(), "no file holds that format");

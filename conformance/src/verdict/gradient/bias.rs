@@ -77,11 +77,11 @@ impl Sums {
         let mut terms = Vec::new();
         for (row, visible) in &self.visible {
             if self.over_keys {
-                let RowErrors { keys, errors } = self.errors.get(row)?;
+                let RowErrors { keys, errors, .. } = self.errors.get(row)?;
                 let term = |key| Contribution { row: errors, key, factor: 1.0 };
                 terms.extend((0..keys.len()).map(term));
             } else if visible.binary_search(&key).is_ok() {
-                let RowErrors { keys, errors } = self.errors.get(row)?;
+                let RowErrors { keys, errors, .. } = self.errors.get(row)?;
                 let key = keys.binary_search(&key).ok()?;
                 terms.push(Contribution { row: errors, key, factor: 1.0 });
             }

@@ -81,6 +81,7 @@ impl Judge {
             quantity,
             element: Element { location, got, want, error, bound, ratio },
             standing,
+            strict: None,
         }
     }
 }

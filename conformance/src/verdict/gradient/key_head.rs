@@ -8,6 +8,7 @@ use flashproof_oracle::row::RowIndex;
 use flashproof_spec::bound::gradient::{
     Contribution, QueryEntry, key_gradient, query_gradient, value_gradient,
 };
+use flashproof_spec::bound::strict::{self, StrictContribution};
 use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::Tensor;
 use ndarray::{Axis, s};
@@ -19,6 +20,7 @@ use super::{GradientAnswer, NO_BOUND, judge_each};
 use crate::verdict::element::Compared;
 use crate::verdict::place::{Location, Quantity};
 use crate::verdict::rows::Answer;
+use crate::verdict::strict::put;
 use crate::verdict::tally::Tally;
 
 /// One key head, with the errors of the rows that its gradients are sums over.
@@ -76,7 +78,7 @@ impl<'e> KeyHead<'e> {
         let keys = inputs.key.view4();
         let keys = keys.slice(s![batch, problem.key_head_of(head), .., ..]);
         let bound = |entry: usize| {
-            let Some(RowErrors { keys: visible, errors }) = errors else { return NO_BOUND };
+            let Some(RowErrors { keys: visible, errors, .. }) = errors else { return NO_BOUND };
             let column = keys.column(entry).select(Axis(0), visible);
             let entry = QueryEntry {
                 keys: &column.to_vec(),
@@ -84,6 +86,11 @@ impl<'e> KeyHead<'e> {
                 mean_key_hi: expected.mean_key_hi[entry],
             };
             query_gradient(problem, profile, errors, entry)
+        };
+        let admitted = |entry: usize| {
+            let RowErrors { keys: visible, strict, .. } = errors?;
+            let column = keys.column(entry).select(Axis(0), visible);
+            strict::query_gradient(problem, profile, strict.as_ref()?, &column.to_vec())
         };
         let got = self.of.answer.gradients.query.view4();
         Ok(expected
@@ -96,7 +103,7 @@ impl<'e> KeyHead<'e> {
                     location: Location::of_row(index, Some(entry)),
                     got: got[[batch, head, query, entry]],
                 };
-                judge.compare(expected, sees_none, || bound(entry))
+                put(judge.compare(expected, sees_none, || bound(entry)), || admitted(entry))
             })
             .collect())
     }
@@ -106,6 +113,7 @@ impl<'e> KeyHead<'e> {
         let GradientAnswer { forward, cotangents, gradients } = self.of.answer;
         let row = self.of.backward.key_gradient_row(index)?;
         let contributions = self.contributions(&row);
+        let strict = self.strict_contributions(&row);
         let key = KeySum {
             quantity: Quantity::KeyGradient,
             expected: &row.key,
@@ -118,7 +126,8 @@ impl<'e> KeyHead<'e> {
             got: &gradients.value,
             factors: &cotangents.output,
         };
-        let compare = |sum| self.compare_sum(&sum, &row, contributions.as_deref());
+        let terms = (contributions.as_deref(), strict.as_deref());
+        let compare = |sum| self.compare_sum(&sum, &row, terms);
         Ok([key, value].into_iter().flat_map(compare).collect())
     }
 
@@ -127,7 +136,7 @@ impl<'e> KeyHead<'e> {
         &self,
         sum: &KeySum<'_>,
         row: &KeyGradientRow,
-        contributions: Option<&[Contribution<'_>]>,
+        (contributions, strict): (Option<&[Contribution<'_>]>, Option<&[StrictContribution<'_>]>),
     ) -> Vec<Compared> {
         let Answer { problem, profile, .. } = self.of.answer.forward;
         let KeyIndex { batch, key_head, key } = row.index;
@@ -146,13 +155,27 @@ impl<'e> KeyHead<'e> {
             };
             bound(problem, profile, &terms, sum.expected[entry].magnitude_hi())
         };
+        let admitted = |entry: usize| {
+            let terms: Vec<_> = (strict?.iter().zip(&row.contributors))
+                .map(|(it, row)| StrictContribution {
+                    factor: factors[[row.batch, row.head, row.query, entry]],
+                    ..*it
+                })
+                .collect();
+            let admitted = match sum.quantity {
+                Quantity::ValueGradient => strict::value_gradient,
+                _ => strict::key_gradient,
+            };
+            admitted(problem, profile, &terms)
+        };
         let compare = |(entry, expected)| {
             let judge = Judge {
                 quantity: sum.quantity,
                 location: Location::of_key(row.index, entry),
                 got: got[[batch, key_head, key, entry]],
             };
-            judge.compare(expected, row.contributors.is_empty(), || bound(entry))
+            let compared = judge.compare(expected, row.contributors.is_empty(), || bound(entry));
+            put(compared, || admitted(entry))
         };
         sum.expected.iter().enumerate().map(compare).collect()
     }
@@ -163,9 +186,21 @@ impl<'e> KeyHead<'e> {
         key.contributors
             .iter()
             .map(|row| {
-                let RowErrors { keys, errors } = self.errors.get(row)?;
+                let RowErrors { keys, errors, .. } = self.errors.get(row)?;
                 let key = keys.binary_search(&key.index.key).ok()?;
                 Some(Contribution { row: errors, key, factor: 0.0 })
+            })
+            .collect()
+    }
+
+    /// The same as the strict gate has it; `None` where that does not apply to some row.
+    fn strict_contributions(&self, key: &KeyGradientRow) -> Option<Vec<StrictContribution<'_>>> {
+        key.contributors
+            .iter()
+            .map(|row| {
+                let RowErrors { keys, strict, .. } = self.errors.get(row)?;
+                let key = keys.binary_search(&key.index.key).ok()?;
+                Some(StrictContribution { row: strict.as_ref()?, key, factor: 0.0 })
             })
             .collect()
     }

@@ -5,6 +5,7 @@ use flashproof_oracle::error::OracleError;
 use flashproof_oracle::row::RowIndex;
 use flashproof_spec::bound::Bound;
 use flashproof_spec::bound::gradient::GradientRow;
+use flashproof_spec::bound::strict::StrictRow;
 
 use super::GradientAnswer;
 use crate::adapter::{Choices, LseBase, LseSign};
@@ -24,6 +25,8 @@ pub(super) struct RowErrors {
     /// The keys covered, ascending.
     pub(super) keys: Vec<usize>,
     pub(super) errors: GradientRow,
+    /// Its numbers as they are rounded, where the strict gate applies.
+    pub(super) strict: Option<StrictRow>,
 }
 
 impl<'a> Errors<'a> {
@@ -51,6 +54,7 @@ impl<'a> Errors<'a> {
         let conditioned = self.backward.condition(outputs, request)?;
         Ok(conditioned.map(|it| RowErrors {
             errors: GradientRow::new(problem, profile, &it.condition),
+            strict: StrictRow::new(problem, profile, &it.condition, &it.centre),
             keys: it.keys,
         }))
     }

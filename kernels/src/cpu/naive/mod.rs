@@ -15,6 +15,7 @@
 //! | `division_ulp`, `weights` | one IEEE division a weight, before the values are met | none |
 //! | `value_accumulation` | `add_scaled` to the output, in key order | `add_scaled`: `dQ` in key order; `dK` and `dV` in the order of query heads and queries |
 //! | `schedule` | one maximum over the row, so no rescaling | none |
+//! | `max_policy` | the maximum over the row's keys and its sink | none: weights are relative to `L` |
 //! | `log` | `ln` of the standard library | none |
 //!
 //! Roundings that every profile has where the problem asks for them, each to the accumulator:
@@ -32,7 +33,7 @@ mod forward;
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
-use flashproof_spec::profile::Profile;
+use flashproof_spec::profile::{MaxPolicy, Profile};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 use super::{IEEE_DIVISION_ULP, SCALE_ROUNDINGS};
@@ -55,6 +56,7 @@ impl Kernel for Naive {
         Profile {
             scale_roundings: SCALE_ROUNDINGS,
             division_ulp: IEEE_DIVISION_ULP,
+            max_policy: Some(MaxPolicy::Row),
             ..Profile::dense(format)
         }
     }

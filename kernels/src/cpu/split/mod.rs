@@ -79,7 +79,8 @@ impl Kernel for Split {
 
     fn profile(&self, format: Format) -> Profile {
         let parts = self.splits.get().saturating_add(1);
-        Profile { merged_parts: Some(parts), ..self.tiled.profile(format) }
+        // Weights are relative to maxima of their part.
+        Profile { merged_parts: Some(parts), max_policy: None, ..self.tiled.profile(format) }
     }
 
     fn forward(&self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Unsupported> {

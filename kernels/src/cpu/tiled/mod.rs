@@ -16,6 +16,7 @@
 //! | `weights` | before the division | none: no division |
 //! | `value_accumulation` | `State::absorb`: `add_scaled` to the numerator, in key order | `KeyBlock::absorb`: `add_scaled`, `dQ` in key order, `dK` and `dV` in the order of query heads and queries |
 //! | `schedule` | `State::rescale`, at most once a block of `block_keys`; from a sink to the first block the normalizer is 1, so that the factor is the sink's weight | none: nothing is rescaled |
+//! | `max_policy` | `State::absorb`, of the maximum over the block and all before it; `State::with_sink`: the sink comes first | none: weights are relative to `L` |
 //! | `division_ulp`, `log` | `State::finish`: one IEEE division an entry, `ln` of the standard library | none |
 //!
 //! Roundings that every profile has where the problem asks for them, each to the accumulator:
@@ -37,7 +38,7 @@ use std::ops::Range;
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
-use flashproof_spec::profile::{Profile, Schedule};
+use flashproof_spec::profile::{MaxPolicy, Profile, Schedule};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 use super::{IEEE_DIVISION_ULP, SCALE_ROUNDINGS};
@@ -83,6 +84,7 @@ impl Kernel for Tiled {
             scale_roundings: SCALE_ROUNDINGS,
             division_ulp: IEEE_DIVISION_ULP,
             schedule: Schedule::Blocks(self.block_keys.get()),
+            max_policy: Some(MaxPolicy::Running),
             ..Profile::standard(format)
         }
     }

@@ -44,6 +44,8 @@ pub(super) struct KeyError {
     pub(super) score: ScoreGradient,
     /// `dX_i`, that of what the softcap is taken of; `dS_i` without softcap.
     pub(super) argument: ScoreGradient,
+    /// The same before it is rounded to the weight format.
+    wide: ScoreGradient,
 }
 
 /// A product of `P` and `dP - D + g`, and of the softcap's slope where it has one.
@@ -152,6 +154,20 @@ impl GradientRow {
         }
     }
 
+    /// What `P` and `dX` of each key can be off by before they are rounded to the weight format; `None`
+    /// where something might leave its range.
+    pub(in crate::bound) fn before_rounding(
+        &self,
+        profile: &Profile,
+    ) -> Option<impl Iterator<Item = (Upper, Upper)>> {
+        let leaves = |key: &KeyError| key.argument_leaves_range(profile);
+        if self.overflows() || self.keys.iter().any(leaves) {
+            return None;
+        }
+        let lost = weight::exponential_underflow(profile);
+        Some(self.keys.iter().map(move |key| (key.probability.error + lost, self.error(&key.wide))))
+    }
+
     /// The whole error of one term, where the sum that it enters takes others from other rows:
     /// nothing relates their common factors.
     pub(super) fn error(&self, term: &ScoreGradient) -> Upper {
@@ -208,12 +224,18 @@ impl<'a> RowErrors<'a> {
             slope,
             roundings: SCORE_GRADIENT_ROUNDINGS,
         };
-        let score = self.product(&factors(Slope::NONE)).narrowed(problem, profile);
-        let argument = problem.softcap.map_or(score, |softcap| {
+        let score = self.product(&factors(Slope::NONE));
+        let wide = problem.softcap.map_or(score, |softcap| {
             let slope = Slope::new(problem, profile, row, i, softcap);
-            self.product(&factors(slope)).narrowed(problem, profile)
+            self.product(&factors(slope))
         });
-        KeyError { probability, dropout: Upper::new(row.dropout[i]), score, argument }
+        KeyError {
+            probability,
+            dropout: Upper::new(row.dropout[i]),
+            score: score.narrowed(problem, profile),
+            argument: wide.narrowed(problem, profile),
+            wide,
+        }
     }
 
     fn sink(&self, sink: &SinkGradientCondition) -> ScoreGradient {

@@ -38,19 +38,19 @@ pub(super) fn dropout_growth(problem: &Problem) -> Upper {
 
 /// The format that a sum is carried in, and how often it is rounded to it at most.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carry {
+pub(in crate::bound) struct Carry {
     format: Format,
     roundings: usize,
 }
 
 impl Carry {
     /// In the profile's `carried_format`, rounded with every term.
-    pub(super) const fn every_term(profile: &Profile, terms: usize) -> Self {
+    pub(in crate::bound) const fn every_term(profile: &Profile, terms: usize) -> Self {
         Self { format: profile.carried_format, roundings: terms }
     }
 
     /// As declared, over `positions` in each of `heads`; where nothing is, with every term.
-    pub(super) fn declared(
+    pub(in crate::bound) fn declared(
         carried: Option<Carried>,
         profile: &Profile,
         terms: usize,
@@ -64,31 +64,47 @@ impl Carry {
 }
 
 /// A sum over keys or query rows.
-pub(super) struct GradientSum {
-    pub(super) terms: usize,
+pub(in crate::bound) struct GradientSum {
+    pub(in crate::bound) terms: usize,
     /// As in [`Sum`].
-    pub(super) positions: usize,
+    pub(in crate::bound) positions: usize,
     /// As in [`Sum`].
-    pub(super) runs: usize,
-    pub(super) accumulation: Accumulation,
-    pub(super) carry: Carry,
+    pub(in crate::bound) runs: usize,
+    pub(in crate::bound) accumulation: Accumulation,
+    pub(in crate::bound) carry: Carry,
     /// The scale of `dQ` and `dK`.
-    pub(super) scale: Option<Upper>,
+    pub(in crate::bound) scale: Option<Upper>,
     /// Mass of the terms as computed, before the scale.
-    pub(super) mass: Upper,
+    pub(in crate::bound) mass: Upper,
     /// Magnitude of the exact result, after the scale.
-    pub(super) gradient: Upper,
+    pub(in crate::bound) gradient: Upper,
     /// What the result is stored in.
-    pub(super) stored: Format,
+    pub(in crate::bound) stored: Format,
 }
 
 impl GradientSum {
     /// The bound on the stored result, given the error that the terms bring after the scale.
     pub(super) fn bound(&self, problem: &Problem, profile: &Profile, terms_error: Upper) -> Bound {
+        let Some(scaled) = self.before_storing(problem, profile, terms_error) else {
+            return Bound::None(NoBound::Overflow);
+        };
+        let stored = scaled
+            + weight::narrowing(profile, self.stored) * (self.gradient + scaled)
+            + weight::narrowing_underflow(profile, self.stored);
+        weight::within_range(stored, self.gradient, self.stored)
+    }
+
+    /// The same before the result is stored; `None` where a partial sum might leave its range.
+    pub(in crate::bound) fn before_storing(
+        &self,
+        problem: &Problem,
+        profile: &Profile,
+        terms_error: Upper,
+    ) -> Option<Upper> {
         let scale = self.scale.unwrap_or(Upper::ONE);
         let mass = scale * self.mass;
         if self.leaves_range(profile, mass) {
-            return Bound::None(NoBound::Overflow);
+            return None;
         }
         // The computed terms add up to the exact result and their error, and to no more than their
         // mass.
@@ -108,12 +124,7 @@ impl GradientSum {
                 * scale
                 * growth;
         let unscaled = terms_error + summation + carried;
-        let scaled =
-            unscaled + self.scaling(problem, profile, mass, unscaled) + weight::underflow(profile);
-        let stored = scaled
-            + weight::narrowing(profile, self.stored) * (self.gradient + scaled)
-            + weight::narrowing_underflow(profile, self.stored);
-        weight::within_range(stored, self.gradient, self.stored)
+        Some(unscaled + self.scaling(problem, profile, mass, unscaled) + weight::underflow(profile))
     }
 
     /// Whether a partial sum might exceed the largest number of its accumulator.

@@ -6,6 +6,7 @@
 //! | [`inputs`], [`case`](mod@case), [`suite`] | what it is asked |
 //! | [`run`](mod@run) | what it answers |
 //! | [`verdict`], [`diagnosis`] | whether that is right, and which fault would explain it |
+//! | [`explain`](mod@explain) | where and why one case fails, on the smallest input that still does |
 //! | [`judge`](mod@judge) | the same of tensors from a file |
 //! | [`statistics`] | whether errors are as small as independent roundings make them |
 //! | [`trivial`] | what a case would not tell from a right answer |
@@ -20,6 +21,7 @@ pub mod case;
 pub mod closed;
 pub mod diagnosis;
 pub mod drift;
+pub mod explain;
 pub mod inputs;
 pub mod io;
 pub mod judge;

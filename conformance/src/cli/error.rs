@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use flashproof_conformance::adapter::OpenError;
 use flashproof_conformance::drift::DriftError;
+use flashproof_conformance::explain::WriteExampleError;
 use flashproof_conformance::judge::JudgeError;
 use flashproof_conformance::run::RunError;
 use flashproof_spec::format::Format;
@@ -21,6 +22,8 @@ pub enum CliError {
     Drift(#[from] DriftError),
     #[error("{option} is for a kernel to ask now: expected one of {schemes} in place of a file")]
     NotAKernel { option: &'static str, schemes: &'static str },
+    #[error(transparent)]
+    Example(#[from] WriteExampleError),
     #[error("no case of suite {suite} matches '{pattern}'{}", suggest(near))]
     NoCase { suite: String, pattern: String, near: Vec<String> },
     #[error("no reported fault is '{query}': expected a number or a report such as {example}")]

@@ -21,7 +21,8 @@ use super::{Limits, output};
 /// are computed by --kernel. Gradients are judged too where the files have them, or where there is a
 /// gradient of the output for --kernel to start from. What the shapes do not tell of the problem is
 /// taken from the options below, or else from the file's metadata: `problem`, JSON with any fields of
-/// a problem, of which `flashproof cases --long` shows examples; and `scale`, as text.
+/// a problem, of which `flashproof cases --long` shows examples; `scale`, as text; and `profile`, JSON
+/// in the form that a worker declares one, beside the output. `flashproof explain --out` writes such files.
 #[derive(clap::Args)]
 pub struct Args {
     /// A safetensors file with query, key and value
@@ -196,7 +197,7 @@ struct ProblemArgs {
 #[command(next_help_heading = "The kernel's contract")]
 struct ContractArgs {
     /// Precision profile: standard, dense, or a JSON file in the form that a worker declares one
-    /// [default: the kernel's, or standard]
+    /// [default: the kernel's, that of the metadata, or standard]
     #[arg(long)]
     profile: Option<String>,
 

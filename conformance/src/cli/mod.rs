@@ -4,6 +4,7 @@ mod cases;
 mod check;
 mod drift;
 mod error;
+mod explain;
 mod judge;
 mod kernels;
 mod output;
@@ -37,6 +38,7 @@ enum Command {
     Kernels(kernels::Args),
     Cases(cases::Args),
     Judge(Box<judge::Args>),
+    Explain(explain::Args),
     Spec(spec::Args),
 }
 
@@ -55,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Cases(args) => cases::run(&args),
         Command::Judge(args) => judge::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Spec(args) => spec::run(&args),
     };
     match done {

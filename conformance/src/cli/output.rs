@@ -50,27 +50,36 @@ fn write_to(
 /// Writes the report: as text to standard output; as JSON to a file, or to standard output in place
 /// of the text, which then goes to standard error.
 pub fn report(report: &Report, json_to: Option<&Path>) -> Result<Outcome, CliError> {
-    match json_to {
-        None => print(|sink| text::write(report, sink))?,
-        Some(path) if path == Path::new("-") => {
-            write_to(&mut anstream::stderr(), |sink| text::write(report, sink))
-                .map_err(CliError::Stdout)?;
-            print(|sink| json::write(report, sink))?;
-        }
-        Some(path) => {
-            write_json(report, path)
-                .map_err(|source| CliError::Write { path: path.display().to_string(), source })?;
-            print(|sink| text::write(report, sink))?;
-        }
-    }
+    text_and_json(json_to, |sink| text::write(report, sink), |sink| json::write(report, sink))?;
     Ok(report.summary.outcome())
 }
 
+/// Writes text to standard output; JSON to a file, or to standard output in place of the text, which
+/// then goes to standard error.
+pub fn text_and_json(
+    json_to: Option<&Path>,
+    text: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+    json: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> Result<(), CliError> {
+    match json_to {
+        None => print(text),
+        Some(path) if path == Path::new("-") => {
+            write_to(&mut anstream::stderr(), text).map_err(CliError::Stdout)?;
+            print(json)
+        }
+        Some(path) => {
+            write_json(json, path)
+                .map_err(|source| CliError::Write { path: path.display().to_string(), source })?;
+            print(text)
+        }
+    }
+}
+
 /// Writes the file whole or not at all.
-fn write_json(report: &Report, path: &Path) -> io::Result<()> {
+fn write_json(render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>, path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
-    json::write(report, &mut file)?;
+    write_to(&mut file, render)?;
     file.persist(path)?;
     Ok(())
 }

@@ -51,11 +51,15 @@ impl Answered {
                 Ok(Self::run(subject.as_mut(), profile, problem, inputs, cotangents))
             }
             Origin::File { outputs, choices } => {
-                let profile = profile.unwrap_or_else(|| Profile::standard(problem.format));
                 let mut outputs_file =
                     outputs.as_deref().map(|path| Source::open(path, request.order)).transpose()?;
                 let names = &request.names;
-                let outputs = read(outputs_file.as_mut().unwrap_or(inputs_file), names)?;
+                let source = outputs_file.as_mut().unwrap_or(inputs_file);
+                let profile = match profile {
+                    Some(profile) => profile,
+                    None => profile_in(source, problem.format)?,
+                };
+                let outputs = read(source, names)?;
                 outputs.check(problem, profile.lse_format)?;
                 let mut files: Vec<_> =
                     [inputs_file].into_iter().chain(&mut outputs_file).collect();
@@ -111,6 +115,20 @@ fn profile_of(subject: &mut dyn Subject, format: Format) -> Result<Profile, Judg
     })
 }
 
+/// The metadata entry that holds the profile of the kernel whose answer a file holds.
+const PROFILE: &str = "profile";
+
+/// The profile in a file's metadata, in the forms that a worker declares one; else `standard`.
+fn profile_in(source: &mut Source, format: Format) -> Result<Profile, JudgeError> {
+    let origin = format!("'{}', metadata entry '{PROFILE}'", source.file());
+    source.archive().metadata().get(PROFILE).map_or_else(
+        || Ok(Profile::standard(format)),
+        |text| {
+            declared(&origin, serde_json::from_str(text).map_err(|error| error.to_string()), format)
+        },
+    )
+}
+
 fn read(source: &mut Source, names: &Names) -> Result<Outputs, JudgeError> {
     let output = source.activations(names.output.as_deref(), OUTPUT)?;
     let Some(output) = output else {
@@ -122,16 +140,24 @@ fn read(source: &mut Source, names: &Names) -> Result<Outputs, JudgeError> {
 
 /// A profile by name, or from a JSON file, in the forms that a worker declares one.
 fn profile(text: &str, format: Format) -> Result<Profile, JudgeError> {
-    let failed = |reason: String| JudgeError::Profile { text: text.to_owned(), reason };
-    let declared = match text {
-        "standard" | "dense" => Value::String(text.to_owned()),
-        path => {
-            let json = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-            serde_json::from_str(&json).map_err(|error| failed(error.to_string()))?
-        }
+    let json = match text {
+        "standard" | "dense" => Ok(Value::String(text.to_owned())),
+        path => std::fs::read_to_string(path)
+            .map_err(|error| error.to_string())
+            .and_then(|json| serde_json::from_str(&json).map_err(|error| error.to_string())),
     };
-    let hello =
-        json!({ "protocol": PROTOCOL, "name": text, "profiles": { format.name(): declared } });
+    declared(text, json, format)
+}
+
+/// A profile as a worker declares one; `origin` is where it comes from.
+fn declared(
+    origin: &str,
+    json: Result<Value, String>,
+    format: Format,
+) -> Result<Profile, JudgeError> {
+    let failed = |reason: String| JudgeError::Profile { text: origin.to_owned(), reason };
+    let profiles = json!({ format.name(): json.map_err(failed)? });
+    let hello = json!({ "protocol": PROTOCOL, "name": origin, "profiles": profiles });
     let mut declaration =
         Declaration::parse(&hello.to_string()).map_err(|error| failed(error.to_string()))?;
     declaration.profiles.remove(&format).ok_or_else(|| failed(format!("it has none for {format}")))

@@ -1,5 +1,6 @@
 //! Numbers in reports: JSON has no infinities and no NaN, and people want few digits.
 
+use flashproof_spec::format::Format;
 use serde::Serializer;
 
 /// A finite number as a JSON number, others as the strings `"NaN"`, `"inf"` and `"-inf"`.
@@ -49,6 +50,23 @@ pub fn show(value: f64) -> String {
     }
 }
 
+/// As [`show`], with the fewest digits that read back as `value` in `format`, of which it is a value.
+#[must_use]
+pub fn show_in(format: Format, value: f64) -> String {
+    if format == Format::F64 || value == 0.0 || !value.is_finite() {
+        return show(value);
+    }
+    // Every other format is one whose values `f32` holds.
+    let shortest = (value as f32).to_string();
+    shortest.parse().map_or_else(|_| show(value), show)
+}
+
+/// A number as a JSON value, as [`serialize`] has it.
+#[must_use]
+pub fn json(value: f64) -> serde_json::Value {
+    if value.is_finite() { value.into() } else { show(value).into() }
+}
+
 /// A number that is itself an estimate, in three significant digits.
 #[must_use]
 pub fn show_rough(value: f64) -> String {
@@ -74,6 +92,19 @@ mod tests {
         #[test]
         fn a_number_shown_reads_back(value in any::<f64>()) {
             prop_assert_eq!(show(value).parse::<f64>().unwrap().to_bits(), value.to_bits());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_shown_in_its_format_reads_back(
+            value in any::<f64>(),
+            format in prop::sample::select(vec![Format::F64, Format::F32, Format::F16, Format::Bf16]),
+        ) {
+            let value = format.round(value);
+            let read: f64 = show_in(format, value).parse().unwrap();
+            let same = format.round(read).to_bits() == value.to_bits();
+            prop_assert!(same || value.is_nan());
         }
     }
 

@@ -12,20 +12,21 @@ use super::model::{
     TrivialAnswer, Unsupported,
 };
 use super::number::{show, show_rough};
+use crate::diagnosis::Finding;
 use crate::statistics::Untested;
 use crate::suite::Direction;
-use crate::verdict::{Quantity, Verdict, Violation, Want};
+use crate::verdict::{Quantity, Tally, Verdict, Violation, Want};
 
 /// Failing cases that are shown in full.
 const SHOWN: usize = 5;
 /// Faults that are shown of those that would explain a case, or a run.
 const SUSPECTS: usize = 3;
 
-const GOOD: Style = AnsiColor::Green.on_default().bold();
-const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default().bold();
-const CLAUSE: Style = AnsiColor::Cyan.on_default();
-const STRONG: Style = Style::new().bold();
+pub(crate) const CLAUSE: Style = AnsiColor::Cyan.on_default();
+pub(crate) const STRONG: Style = Style::new().bold();
 
 /// Writes failing cases, then the summary.
 ///
@@ -59,7 +60,8 @@ pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()>
         }
     }
     for violation in &case.violations {
-        write_violation(case, violation, sink)?;
+        let measured = case.of(violation.quantity);
+        write_violation(violation, measured.map(|it| it.elements), sink)?;
     }
     if case.verdict == Verdict::NoBound {
         let measured = Quantity::ALL.into_iter().filter_map(|quantity| case.of(quantity));
@@ -67,12 +69,7 @@ pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()>
         writeln!(sink, "  the declared profile admits any error in {}", count("element", none))?;
     }
     for finding in case.diagnosis.iter().take(SUSPECTS) {
-        writeln!(
-            sink,
-            "  {STRONG}looks like{STRONG:#} {}: {}",
-            finding.fault, finding.explanation
-        )?;
-        write_clause(finding.clause, "             ", sink)?;
+        write_finding(finding, sink)?;
     }
     if case.source.is_empty() {
         writeln!(sink, "  why        {}", case.why)?;
@@ -82,18 +79,33 @@ pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()>
     writeln!(sink, "  reproduce  {}", case.reproduce)
 }
 
-fn write_clause(id: &str, indent: &str, sink: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write_clause(id: &str, indent: &str, sink: &mut impl Write) -> io::Result<()> {
     let title = clause::find(id).map_or("", |clause| clause.title);
     writeln!(sink, "{indent}{CLAUSE}{id}{CLAUSE:#}  {title}")
 }
 
+/// What an answer violates, each with its worst element.
+pub(crate) fn write_violations(tally: &Tally, sink: &mut impl Write) -> io::Result<()> {
+    tally.violations.iter().try_for_each(|violation| {
+        write_violation(violation, Some(tally.of(violation.quantity).elements), sink)
+    })
+}
+
+/// A fault that would explain an answer.
+pub(crate) fn write_finding(finding: &Finding, sink: &mut impl Write) -> io::Result<()> {
+    let Finding { fault, clause, explanation } = finding;
+    writeln!(sink, "  {STRONG}looks like{STRONG:#} {fault}: {explanation}")?;
+    write_clause(clause, "             ", sink)
+}
+
+/// A violation; `of` is how many elements of the output were compared.
 fn write_violation(
-    case: &CaseReport,
     violation: &Violation,
+    of: Option<usize>,
     sink: &mut impl Write,
 ) -> io::Result<()> {
     let Violation { clause, quantity, elements, worst } = violation;
-    let of = case.of(*quantity).map_or(*elements, |measured| measured.elements);
+    let of = of.unwrap_or(*elements);
     write_clause(clause, "  ", sink)?;
     writeln!(sink, "    {elements} of {of} {quantity} elements, the worst at {}", worst.location)?;
     let (got, want) = (show(worst.got), worst.want);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use flashproof_oracle::error::OracleError;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
+use super::instance::{Examined, Given, Instance};
 use super::judged::Judged;
 use super::judging;
 use super::watch::{AnswerTensor, Shown, Watch};
@@ -165,12 +167,25 @@ impl Answers {
             }
             Some(Check::Merge(splits)) => return Self::ask_merge(subject, case, profile, splits),
         }
-        let problem = &case.problem;
+        let cotangents = case.cotangents(profile.lse_format);
+        let problem = case.problem.clone();
+        let instance = Instance { problem, inputs, cotangents, poison: case.poison };
+        Self::of_instance(subject, profile, instance)
+    }
+
+    /// Puts concrete inputs to the kernel.
+    pub(super) fn of_instance(
+        subject: &mut dyn Subject,
+        profile: Profile,
+        instance: Instance,
+    ) -> Result<Self, Failure> {
+        let Instance { problem, inputs, cotangents, poison } = instance;
+        let problem = &problem;
         let choices = subject.choices();
         let read = choices.read(problem);
         // What is hidden is so in the problem that the kernel answers.
-        let poison = case.poison.map(|poison| poison.places(&read, &inputs));
-        let (inputs, outputs, rest) = match (case.cotangents(profile.lse_format), poison) {
+        let poison = poison.map(|poison| poison.places(&read, &inputs));
+        let (inputs, outputs, rest) = match (cotangents, poison) {
             (Some(cotangents), poison) => {
                 let given = |it: &Places| (it.inputs(&inputs), it.cotangents(&cotangents));
                 let (inputs, upstream) =
@@ -191,6 +206,19 @@ impl Answers {
             }
         };
         Ok(Self { profile, choices, read, inputs, outputs, rest })
+    }
+
+    /// The verdict, and what it is on.
+    pub(super) fn examined(self) -> Result<Examined, OracleError> {
+        let judged = judging::verdict(&self)?;
+        let Self { read, inputs, outputs, rest, .. } = self;
+        let (inputs, outputs, gradients) = match rest {
+            Rest::Poisoned(poison, poisoned) => (poison.inputs(&inputs), *poisoned, None),
+            Rest::Backward(passes) => (inputs, outputs, Some(passes.gradients)),
+            Rest::Nothing | Rest::Related(_) | Rest::Closed(_) => (inputs, outputs, None),
+        };
+        let given = Given { read, inputs, outputs, gradients };
+        Ok(Examined { judged, given: Some(given) })
     }
 
     /// Asks for the answers to a problem and to those that are related to it.

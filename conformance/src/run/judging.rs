@@ -66,6 +66,12 @@ pub(super) fn judge(
     Ok(judged)
 }
 
+/// The verdict on a kernel's answer alone.
+pub(super) fn verdict(answers: &Answers) -> Result<Judged, OracleError> {
+    let trial = Trial::new(std::iter::empty(), &answers.question());
+    Judging { answers, seed: 0, trial }.judge(Share::All, &|_| ())
+}
+
 /// The tests by probability, of an answer that keeps its worst-case bounds.
 fn statistics(case: &Case, answers: &Answers, judged: &Judged) -> Result<Statistics, OracleError> {
     let reason = statistics::not_applicable(case, &answers.inputs, &answers.profile)

@@ -1,6 +1,7 @@
 //! Putting a kernel through cases.
 
 mod answered;
+mod instance;
 mod judged;
 mod judging;
 mod watch;
@@ -22,6 +23,7 @@ use crate::report::CaseReport;
 use crate::suite::Suite;
 use crate::trivial::Mark;
 
+pub use instance::{Examined, Given, Instance, examine};
 pub use judged::{About, Judged, quoted};
 pub use watch::{AnswerTensor, Shown, Watch};
 

@@ -74,6 +74,16 @@ impl Want {
         }
     }
 
+    /// The number that it should be, an infinity where it is exactly that; NaN where there is no one
+    /// number.
+    pub(crate) const fn expected(self) -> f64 {
+        match self {
+            Self::MinusInfinity => f64::NEG_INFINITY,
+            Self::PlusInfinity => f64::INFINITY,
+            _ => self.number(),
+        }
+    }
+
     /// Whether `got` is what an exact requirement asks for. Not for [`Want::Number`], which takes a
     /// bound.
     pub(crate) fn admits(self, got: f64) -> bool {

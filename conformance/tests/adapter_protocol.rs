@@ -155,6 +155,10 @@ fn a_field_at_fault_is_named() {
         ("scale_roundings", json!(-1)),
         ("schedule", json!("sometimes")),
         ("schedule", json!({"blocks": 0})),
+        // Without blocks to run over.
+        ("max_policy", json!("running")),
+        ("max_policy", json!("row")),
+        ("max_policy", json!("lazy")),
         ("weight_format", json!("f8")),
         ("lse_format", json!("tf32")),
         ("log", json!({"absolute": 0})),

@@ -244,7 +244,7 @@ fn a_report_that_can_not_be_written_leaves_nothing_behind() {
 
 #[test]
 fn statistical_tests_are_made_where_they_are_asked_for() {
-    let check = ["check", "builtin:tiled", "--direction", "forward", "--case", "bf16/*-d8/normal"];
+    let check = ["check", "builtin:tiled", "--direction", "forward", "--case", "bf16/full/*"];
     let plain = flashproof(&check);
     assert_eq!(status(&plain), 0);
     assert!(!stdout(&plain).contains("statistical"), "{}", stdout(&plain));

@@ -163,8 +163,6 @@ fn changes() -> impl Strategy<Value = Vec<(Index, u8, char)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn a_snapshot_reads_back_as_it_was(snapshot in snapshot()) {
         let text = snapshot.to_string();

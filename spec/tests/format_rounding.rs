@@ -94,6 +94,22 @@ proptest! {
         }
     }
 
+    /// No number outside of a value's interval rounds to it, and what rounds to it lies inside.
+    #[test]
+    fn the_preimage_of_a_value_is_what_rounds_to_it(
+        (format, x) in prop::sample::select(&Format::ALL[1..])
+            .prop_flat_map(|format| (Just(format), near(format))),
+    ) {
+        let value = format.round(x);
+        prop_assume!(value.is_finite());
+        let (lo, hi) = format.preimage(value);
+        prop_assert!(lo <= x && x <= hi, "{x} in {lo}..{hi}");
+        prop_assert_ne!(format.round(lo.next_down()), value);
+        prop_assert_ne!(format.round(hi.next_up()), value);
+        let within = |x: f64| format.round(x) == value;
+        prop_assert!(within(lo.next_up()) && within(hi.next_down()));
+    }
+
     #[test]
     fn rounding_is_odd_monotone_and_idempotent(
         format in prop::sample::select(&Format::ALL[..]),

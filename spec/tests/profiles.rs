@@ -1,7 +1,9 @@
 //! The named profiles are what their clauses say.
 
 use flashproof_spec::format::Format;
-use flashproof_spec::profile::{Accumulation, LogError, Normalizer, Profile, Schedule, Weights};
+use flashproof_spec::profile::{
+    Accumulation, LogError, MaxPolicy, Normalizer, Profile, Schedule, Weights,
+};
 
 #[test]
 fn standard_profile_is_as_its_clause_says() {
@@ -21,6 +23,7 @@ fn standard_profile_is_as_its_clause_says() {
         assert_eq!(profile.normalizer, Normalizer::Unrounded);
         assert_eq!(profile.normalizer_depth, None);
         assert_eq!(profile.schedule, Schedule::Undeclared);
+        assert_eq!(profile.max_policy, None);
         assert_eq!(profile.carried_format, wide);
         assert!(!profile.flush_to_zero);
         assert_eq!(profile.lse_format, wide);
@@ -59,6 +62,7 @@ fn profiles_survive_json() {
         score_accumulation: tensor_core,
         log: LogError { absolute: 0.5, ulp: 1.0 },
         schedule: Schedule::Blocks(128),
+        max_policy: Some(MaxPolicy::Running),
         ..Profile::standard(Format::E4m3)
     };
     let json = serde_json::to_string(&profile).expect("a profile");

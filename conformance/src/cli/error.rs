@@ -28,6 +28,8 @@ pub enum CliError {
     NoCase { suite: String, pattern: String, near: Vec<String> },
     #[error("no reported fault is '{query}': expected a number or a report such as {example}")]
     NoFault { query: String, example: String },
+    #[error("no fault or control is called '{name}'{}", suggest(near))]
+    NoMutant { name: String, near: Vec<String> },
     #[error("there is no clause '{id}'{}", suggest(near))]
     NoClause { id: String, near: Vec<String> },
     #[error("{subject} takes none of the formats: {}", list(refused))]

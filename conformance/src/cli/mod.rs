@@ -7,6 +7,7 @@ mod error;
 mod explain;
 mod judge;
 mod kernels;
+mod mutants;
 mod output;
 mod spec;
 
@@ -39,6 +40,7 @@ enum Command {
     Cases(cases::Args),
     Judge(Box<judge::Args>),
     Explain(explain::Args),
+    Mutants(mutants::Args),
     Spec(spec::Args),
 }
 
@@ -58,6 +60,7 @@ pub fn main() -> ExitCode {
         Command::Cases(args) => cases::run(&args),
         Command::Judge(args) => judge::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Spec(args) => spec::run(&args),
     };
     match done {

@@ -68,7 +68,7 @@ pub fn text_and_json(
             print(json)
         }
         Some(path) => {
-            write_json(json, path)
+            file(path, json)
                 .map_err(|source| CliError::Write { path: path.display().to_string(), source })?;
             print(text)
         }
@@ -76,7 +76,7 @@ pub fn text_and_json(
 }
 
 /// Writes the file whole or not at all.
-fn write_json(render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>, path: &Path) -> io::Result<()> {
+pub fn file(path: &Path, render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
     write_to(&mut file, render)?;

@@ -19,11 +19,12 @@ use crate::closed::ClosedForm;
 use crate::inputs::poison::Places;
 use crate::merge;
 use crate::relation::{self, Other, Posed, Relation};
+use crate::rules::answer::Shown as Outside;
 use crate::statistics::{NotApplicable, Statistics};
 use crate::trivial::Mark;
 
 /// A case and what the kernel made of it.
-pub(super) enum Answered<'c> {
+pub(crate) enum Answered<'c> {
     /// Outputs to judge.
     Answers(&'c Case, Box<Answers>),
     /// None, which is the kernel's fault or its right.
@@ -31,7 +32,7 @@ pub(super) enum Answered<'c> {
 }
 
 /// The kernel's answers to one case, and the contract that it gave them under.
-pub(super) struct Answers {
+pub(crate) struct Answers {
     pub(super) profile: Profile,
     pub(super) choices: Choices,
     /// The case's problem as the kernel reads it, by which it is judged.
@@ -91,17 +92,34 @@ impl<'c> Answered<'c> {
         case: &'c Case,
         profiles: &mut BTreeMap<Format, Result<Profile, Failure>>,
     ) -> Result<Self, RunError> {
-        let name = || case.name.clone();
-        let inputs = case.inputs().map_err(|source| RunError::Inputs { case: name(), source })?;
         let format = case.problem.format;
         let profile = profiles.entry(format).or_insert_with(|| subject.profile(format)).clone();
+        Self::put(subject, case, profile, drawn(case)?)
+    }
+
+    /// Puts the case to the kernel, with its inputs as [`drawn`] has them.
+    pub(crate) fn put(
+        subject: &mut dyn Subject,
+        case: &'c Case,
+        profile: Result<Profile, Failure>,
+        inputs: Inputs,
+    ) -> Result<Self, RunError> {
         let failure = match profile.and_then(|it| Answers::ask(subject, case, it, inputs)) {
             Ok(answers) => return Ok(Self::Answers(case, Box::new(answers))),
             Err(failure) => failure,
         };
-        Judged::without_answer(&failure)
-            .map(|judged| Self::Nothing(Box::new(judged)))
-            .ok_or_else(|| RunError::Environment { case: name(), reason: failure.to_string() })
+        Judged::without_answer(&failure).map(|judged| Self::Nothing(Box::new(judged))).ok_or_else(
+            || RunError::Environment { case: case.name.clone(), reason: failure.to_string() },
+        )
+    }
+
+    /// The verdict alone.
+    pub(crate) fn verdict(self) -> Result<Judged, RunError> {
+        match self {
+            Self::Nothing(judged) => Ok(*judged),
+            Self::Answers(case, answers) => judging::verdict(&answers)
+                .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
+        }
     }
 
     /// The trivial answers that would pass as the kernel's does; none where it gave no answer.
@@ -128,6 +146,11 @@ impl<'c> Answered<'c> {
     }
 }
 
+/// The case's inputs.
+pub(crate) fn drawn(case: &Case) -> Result<Inputs, RunError> {
+    case.inputs().map_err(|source| RunError::Inputs { case: case.name.clone(), source })
+}
+
 /// Whether the kernel may read the case's inputs as zero: arithmetic that flushes its results does
 /// the same to its operands (PTX ISA, `.ftz`), and the bounds count the results alone. Subnormals of
 /// a narrower exponent range are normal numbers to it.
@@ -138,6 +161,29 @@ fn flushes_inputs(profile: &Profile, case: &Case) -> bool {
 }
 
 impl Answers {
+    /// The problem as the kernel reads it, and its inputs.
+    pub(crate) const fn posed(&self) -> (&Problem, &Inputs) {
+        (&self.read, &self.inputs)
+    }
+
+    /// The upstream gradients of a case of the backward pass.
+    pub(crate) fn cotangents(&self) -> Option<&Cotangents> {
+        self.backward().map(|pass| &pass.cotangents)
+    }
+
+    /// What other projects compare: outputs and gradients of the case's own problem.
+    pub(crate) fn shown(&self) -> Outside<'_> {
+        let gradients = self.backward().map(|pass| &pass.gradients);
+        Outside { outputs: &self.outputs, gradients }
+    }
+
+    fn backward(&self) -> Option<&BackwardPass> {
+        match &self.rest {
+            Rest::Backward(pass) => Some(pass),
+            _ => None,
+        }
+    }
+
     fn ask(
         subject: &mut dyn Subject,
         case: &Case,
@@ -268,7 +314,7 @@ impl Answers {
     fn ask_merge(
         subject: &mut dyn Subject,
         case: &Case,
-        profile: Profile,
+        mut profile: Profile,
         splits: usize,
     ) -> Result<Self, Failure> {
         let choices = subject.choices();
@@ -283,7 +329,7 @@ impl Answers {
         let (read, inputs) = merge::as_attention(problem, &partials);
         let outputs = merge::as_attention_outputs(problem, &outputs);
         // Weights of partials are not those of keys in blocks: the declared schedule is about these.
-        let profile = Profile { max_policy: None, ..profile };
+        profile.max_policy = None;
         Ok(Self { profile, choices, read, inputs, outputs, rest: Rest::Nothing })
     }
 

@@ -4,6 +4,7 @@ mod answered;
 mod instance;
 mod judged;
 mod judging;
+mod same;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ use flashproof_oracle::error::OracleError;
 use flashproof_spec::mask::Rule;
 use rayon::prelude::*;
 
-use answered::Answered;
+pub(crate) use answered::{Answered, Answers, drawn};
+pub(crate) use same::same_bits;
 
 use crate::adapter::Subject;
 use crate::adapter::builtin::Builtin;

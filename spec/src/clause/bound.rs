@@ -153,7 +153,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "Higham and Mary 2019, doi:10.1137/18M1226312",
             "Why low-precision transformer training fails, arXiv 2510.04212 (bias of rounded weights)",
         ],
-        executable: "bound::statistical::MeanError",
+        executable: "bound::statistical::MeanError::bound",
         checked_by: &[
             "spec/src/bound/statistical.rs::rows_add_as_squares_and_entries_as_they_are",
             "conformance/tests/statistics.rs::correct_kernels_are_never_rejected",

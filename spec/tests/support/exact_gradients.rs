@@ -1,4 +1,5 @@
 //! The gradients of a head by their definition, in 160 bits, and what the bounds need of its rows.
+#![allow(dead_code)] // each test program uses a part of it
 
 use flashproof_spec::bound::gradient::{GradientCondition, SinkGradientCondition};
 use flashproof_spec::bound::strict::Centre;

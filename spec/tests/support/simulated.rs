@@ -18,6 +18,7 @@ mod roundings;
 #[path = "simulated_score.rs"]
 mod score;
 
+#[allow(unused_imports)] // each test program uses a part of it
 pub use roundings::{BITS, Keeping, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.

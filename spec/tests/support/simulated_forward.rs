@@ -18,6 +18,7 @@ mod roundings;
 
 use forward_scores::Scoring;
 pub use forward_scores::{Addition, Capping, exact_scale, site};
+#[allow(unused_imports)] // each test program uses a part of it
 pub use roundings::{BITS, Keeping, Roundings, big};
 
 /// Freedoms that a kernel has under one profile.

@@ -81,6 +81,10 @@ impl Kernel for Changed {
             Change::Forward(ForwardFault::Reciprocal) => {
                 Profile { division_ulp: DIVISION_ULP, ..tiled }
             }
+            // Weights are relative to other maxima than those of the blocks so far.
+            Change::Forward(ForwardFault::KeysReversed | ForwardFault::LazyRescale) => {
+                Profile { max_policy: None, ..tiled }
+            }
             Change::Forward(ForwardFault::DeclaredWideWeights) => {
                 Profile { weight_format: tiled.arithmetic, ..tiled }
             }

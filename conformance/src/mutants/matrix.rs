@@ -1,0 +1,439 @@
+//! The kill matrix: what is kept of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flashproof_spec::format::Format;
+use serde::Serialize;
+
+use super::judgement::{JudgedCase, Judgement};
+use super::own::SeenTask;
+use super::plan::{Cases, Extent, Plan};
+use super::specimen::Specimen;
+use super::survey::Asked;
+use crate::report::{Outcome, number};
+use crate::rules::table::RULES;
+use crate::rules::{Opinion, Rule};
+use crate::suite::{Direction, Suite};
+use crate::verdict::{Quantity, Verdict};
+
+/// Version of the JSON form. It moves when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Matrix {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Version of the program.
+    pub flashproof: &'static str,
+    /// The suite that cases are from.
+    pub suite: Suite,
+    /// Seed of all inputs.
+    pub seed: u64,
+    /// How much of the suite was run and judged.
+    pub extent: Extent,
+    /// Cases that were run, of each format.
+    pub formats: BTreeMap<Format, CasesRun>,
+    /// The rules of others, in the order of each row's.
+    pub rules: Vec<RuleColumn>,
+    /// The specimens, faults first.
+    pub rows: Vec<Row>,
+}
+
+/// How many cases were run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CasesRun {
+    /// Run.
+    pub run: usize,
+    /// In the suite.
+    pub of: usize,
+}
+
+/// A rule, and what it says of the right kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleColumn {
+    /// Its name.
+    pub name: &'static str,
+    /// Whose it is.
+    pub project: &'static str,
+    /// What it requires.
+    pub requires: &'static str,
+    /// How its own inputs are drawn.
+    pub inputs: &'static str,
+    /// Whether the project states those.
+    pub states_inputs: bool,
+    /// The right kernel on the rule's own inputs: rejections are false alarms.
+    pub right_on_own: Count,
+    /// The right kernel on the cases of ours that were judged.
+    pub right_on_ours: Count,
+}
+
+/// Answers that a rule looked at, and those of them that it rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Looked at.
+    pub looked: usize,
+    /// Rejected.
+    pub rejected: usize,
+}
+
+/// One specimen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub summary: String,
+    /// Whether it is wrong.
+    pub is_fault: bool,
+    /// The pass that differs.
+    pub pass: Direction,
+    /// The clauses that describe the fault.
+    pub clauses: Vec<&'static str>,
+    /// What became of it in each format.
+    pub kills: BTreeMap<Format, Kill>,
+    /// What each rule says of it.
+    pub rules: Vec<RuleCell>,
+}
+
+/// What became of a specimen in one format.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Kill {
+    /// Cases that it was asked.
+    pub asked: usize,
+    /// Those where its answer has other bits than the right kernel's.
+    pub differing: usize,
+    /// Those of them that were judged.
+    pub judged: usize,
+    /// Those of them that failed, or that it gave no answer to.
+    pub killed: usize,
+    /// The clauses that the failing answers violate by the verdict, and in how many cases.
+    pub by_verdict: BTreeMap<&'static str, usize>,
+    /// The clauses of the faults that the diagnosis finds consistent with all that is wrong in a case.
+    pub by_diagnosis: BTreeMap<&'static str, usize>,
+    /// The clauses that failing cases of reported faults were reported for.
+    pub by_report: BTreeMap<&'static str, usize>,
+    /// Clauses of the specimen's own that every case puts to the test in which its answer differs, and
+    /// most other cases do not; in how many cases that is.
+    pub by_cases: BTreeMap<&'static str, usize>,
+    /// The failing element of the largest ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strongest: Option<Strongest>,
+}
+
+/// The failing element of the largest ratio.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Strongest {
+    /// The case.
+    pub case: String,
+    /// Which output; absent where there was no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<Quantity>,
+    /// Error over bound; infinite where the element is required exactly.
+    #[serde(serialize_with = "number::serialize")]
+    pub ratio: f64,
+    /// The command that runs the case alone.
+    pub reproduce: String,
+}
+
+/// What one rule says of one specimen, where it accepts the right kernel's answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RuleCell {
+    /// On the rule's own inputs, where the specimen's answer differs from the right kernel's.
+    pub own: Count,
+    /// On cases of ours that the specimen fails, where rules can see the difference.
+    pub ours: Count,
+}
+
+/// What a rule makes of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// It rejects some answer.
+    Caught,
+    /// It looks, and accepts every answer.
+    Missed,
+    /// It looks at nothing that is wrong.
+    Unseen,
+}
+
+impl Count {
+    /// What it comes to.
+    #[must_use]
+    pub const fn sight(self) -> Sight {
+        match self {
+            Self { looked: 0, .. } => Sight::Unseen,
+            Self { rejected: 0, .. } => Sight::Missed,
+            _ => Sight::Caught,
+        }
+    }
+
+    const fn add(&mut self, opinion: Opinion) {
+        match opinion {
+            Opinion::DoesNotLook => {}
+            Opinion::Accepts => self.looked += 1,
+            Opinion::Rejects => {
+                self.looked += 1;
+                self.rejected += 1;
+            }
+        }
+    }
+}
+
+impl Matrix {
+    pub(super) fn new(plan: &Plan, suites: &[Cases], specimens: &[Specimen]) -> Self {
+        let run = |it: &Cases| (it.format, CasesRun { run: it.cases.len(), of: it.of });
+        Self {
+            schema_version: SCHEMA_VERSION,
+            flashproof: env!("CARGO_PKG_VERSION"),
+            suite: Suite::Quick,
+            seed: plan.seed,
+            extent: plan.extent,
+            formats: suites.iter().map(run).collect(),
+            rules: RULES.iter().map(RuleColumn::new).collect(),
+            rows: specimens.iter().map(Row::new).collect(),
+        }
+    }
+
+    /// Adds what one specimen's answers to the cases of a format came to.
+    pub(super) fn add_kill(
+        &mut self,
+        specimen: usize,
+        format: Format,
+        asked: &Asked,
+        judged: &[JudgedCase],
+    ) {
+        let of_it = judged.iter().flat_map(|it| &it.of).filter(|it| it.specimen == specimen);
+        self.rows[specimen].kills.insert(format, Kill::new(asked, of_it));
+    }
+
+    /// Adds what the rules say of answers to cases of ours.
+    pub(super) fn add_ours(&mut self, judged: &[JudgedCase]) {
+        for JudgedCase { of_right, of } in judged {
+            let Some(of_right) = of_right else { continue };
+            for (rule, &opinion) in of_right.iter().enumerate() {
+                self.rules[rule].right_on_ours.add(opinion);
+            }
+            for it in of.iter().filter(|it| is_killed(it)) {
+                for (rule, &opinion) in it.opinions.iter().flatten().enumerate() {
+                    if of_right[rule] == Opinion::Accepts {
+                        self.rows[it.specimen].rules[rule].ours.add(opinion);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds what the rules say on their own inputs.
+    pub(super) fn add_own(&mut self, seen: &[SeenTask]) {
+        for SeenTask { of_right, of } in seen {
+            for &(rule, opinion) in of_right {
+                self.rules[rule].right_on_own.add(opinion);
+            }
+            let accepted: BTreeSet<usize> = of_right
+                .iter()
+                .filter(|&&(_, opinion)| opinion == Opinion::Accepts)
+                .map(|&(rule, _)| rule)
+                .collect();
+            for (specimen, opinions) in of {
+                for &(rule, opinion) in opinions {
+                    if accepted.contains(&rule) {
+                        self.rows[*specimen].rules[rule].own.add(opinion);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The faults.
+    pub fn faults(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.is_fault)
+    }
+
+    /// The controls.
+    pub fn controls(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| !row.is_fault)
+    }
+
+    /// How many faults a rule catches, misses and does not see, on its own inputs or on ours.
+    #[must_use]
+    pub fn sights(&self, rule: usize, of: fn(&RuleCell) -> Count) -> Sights {
+        let mut sights = Sights::default();
+        for row in self.faults() {
+            match of(&row.rules[rule]).sight() {
+                Sight::Caught => sights.caught += 1,
+                Sight::Missed => sights.missed += 1,
+                Sight::Unseen => sights.unseen += 1,
+            }
+        }
+        sights
+    }
+
+    /// Passed where every fault is killed in some format and no control is flagged in any.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let fails = |row: &Row| row.is_fault != row.is_killed();
+        match (self.rows.is_empty(), self.rows.iter().any(fails)) {
+            (true, _) => Outcome::NothingChecked,
+            (_, true) => Outcome::Failed,
+            (_, false) => Outcome::Passed,
+        }
+    }
+}
+
+/// How many faults a rule catches, misses and does not see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sights {
+    /// Caught.
+    pub caught: usize,
+    /// Looked at, and missed.
+    pub missed: usize,
+    /// Not looked at.
+    pub unseen: usize,
+}
+
+impl RuleColumn {
+    fn new(rule: &Rule) -> Self {
+        Self {
+            name: rule.name,
+            project: rule.project,
+            requires: rule.requires,
+            inputs: rule.inputs.describe(),
+            states_inputs: rule.states_inputs,
+            right_on_own: Count::default(),
+            right_on_ours: Count::default(),
+        }
+    }
+}
+
+impl Row {
+    fn new(specimen: &Specimen) -> Self {
+        Self {
+            name: specimen.name.clone(),
+            summary: specimen.summary.clone(),
+            is_fault: specimen.is_fault,
+            pass: specimen.pass,
+            clauses: specimen.clauses.clone(),
+            kills: BTreeMap::new(),
+            rules: vec![RuleCell::default(); RULES.len()],
+        }
+    }
+
+    /// Whether some answer in some format failed.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.kills.values().any(|kill| kill.killed > 0)
+    }
+
+    /// The describing clauses that killed it, with the ways that they did.
+    #[must_use]
+    pub fn described_by(&self) -> BTreeMap<&'static str, BTreeSet<Way>> {
+        let mut described: BTreeMap<&'static str, BTreeSet<Way>> = BTreeMap::new();
+        for kill in self.kills.values() {
+            for (way, clauses) in kill.ways() {
+                for clause in clauses.keys().filter(|it| self.clauses.contains(it)) {
+                    described.entry(clause).or_default().insert(way);
+                }
+            }
+        }
+        described
+    }
+
+    /// The strongest kill of all formats.
+    #[must_use]
+    pub fn strongest(&self) -> Option<&Strongest> {
+        let all = self.kills.values().filter_map(|kill| kill.strongest.as_ref());
+        all.max_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+}
+
+/// How a clause came to be named of a failing answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The verdict says that it is violated.
+    Verdict,
+    /// The diagnosis finds its fault consistent with all that is wrong.
+    Diagnosis,
+    /// The case that failed reproduces a report of it.
+    Report,
+    /// Every case where the answer differs puts it to the test, and most others do not.
+    Cases,
+}
+
+impl Way {
+    /// The name, as in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Verdict => "verdict",
+            Self::Diagnosis => "diagnosis",
+            Self::Report => "report",
+            Self::Cases => "cases",
+        }
+    }
+}
+
+impl Kill {
+    fn new<'j>(asked: &Asked, judged: impl Iterator<Item = &'j Judgement>) -> Self {
+        let differing = asked.differing.len();
+        let mut kill = Self { asked: asked.cases, differing, ..Self::default() };
+        for judgement in judged {
+            kill.judged += 1;
+            if is_killed(judgement) {
+                kill.killed += 1;
+                kill.add(judgement);
+            }
+        }
+        if kill.killed > 0 {
+            kill.by_cases = asked.confined_to.iter().map(|&clause| (clause, differing)).collect();
+        }
+        kill
+    }
+
+    fn add(&mut self, Judgement { report, pinned, .. }: &Judgement) {
+        let violated: BTreeSet<_> = report
+            .violations
+            .iter()
+            .map(|it| it.clause)
+            .chain(report.no_answer.as_ref().and_then(|it| it.clause))
+            .collect();
+        let found: BTreeSet<_> = report.diagnosis.iter().map(|it| it.clause).collect();
+        for (counts, clauses) in [
+            (&mut self.by_verdict, violated),
+            (&mut self.by_diagnosis, found),
+            (&mut self.by_report, pinned.iter().copied().collect()),
+        ] {
+            for clause in clauses {
+                *counts.entry(clause).or_default() += 1;
+            }
+        }
+        let worst = report.violations.iter().max_by(|a, b| a.worst.ratio.total_cmp(&b.worst.ratio));
+        let ratio = worst.map_or(f64::INFINITY, |it| it.worst.ratio);
+        if self.strongest.as_ref().is_none_or(|held| ratio > held.ratio) {
+            self.strongest = Some(Strongest {
+                case: report.name.clone(),
+                quantity: worst.map(|it| it.quantity),
+                ratio,
+                reproduce: report.reproduce.clone(),
+            });
+        }
+    }
+
+    /// The clauses by the way that they were named.
+    #[must_use]
+    pub const fn ways(&self) -> [(Way, &BTreeMap<&'static str, usize>); 4] {
+        [
+            (Way::Verdict, &self.by_verdict),
+            (Way::Diagnosis, &self.by_diagnosis),
+            (Way::Report, &self.by_report),
+            (Way::Cases, &self.by_cases),
+        ]
+    }
+}
+
+/// Whether the answer failed. One without a bound did not, and one that is not offered is none.
+fn is_killed(judgement: &Judgement) -> bool {
+    let verdict = judgement.report.verdict;
+    verdict.is_failure() && verdict != Verdict::NoBound
+}

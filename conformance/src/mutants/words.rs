@@ -1,0 +1,86 @@
+//! What the tables say in words: common to text, Markdown and HTML.
+
+use flashproof_spec::format::Format;
+
+use super::matrix::{CasesRun, Count, Kill, Matrix, Row, Sight, Sights, Strongest, Way};
+use super::plan::Extent;
+
+/// The command that makes the same matrix.
+pub(super) fn command(matrix: &Matrix) -> String {
+    let mut command = format!("flashproof mutants --seed {}", matrix.seed);
+    if matrix.extent == Extent::ALL {
+        command.push_str(" --all");
+    }
+    if matrix.formats.len() < crate::case::FORMATS.len() {
+        let formats: Vec<_> = matrix.formats.keys().map(Format::to_string).collect();
+        command.push_str(&format!(" --format {}", formats.join(",")));
+    }
+    command
+}
+
+/// What was run, and what was left out.
+pub(super) fn extent(matrix: &Matrix) -> String {
+    let runs: Vec<_> = matrix
+        .formats
+        .iter()
+        .map(|(format, CasesRun { run, of })| format!("{run} of {of} in {format}"))
+        .collect();
+    let Extent { one_in, judged, controls_judged, .. } = matrix.extent;
+    let cases = format!("Cases of the {} suite run: {}", matrix.suite, runs.join(", "));
+    if matrix.extent == Extent::ALL {
+        return format!(
+            "{cases}, each for the specimens whose pass it is of, and judged wherever an answer's bits differ from the right kernel's."
+        );
+    }
+    format!(
+        "{cases}: those of reported faults, relations, formulas and merges, and one in {one_in} of the others, all but the reported only where small. \
+         Where an answer's bits differ from the right kernel's, at most {judged} cases are judged of a \
+         fault in a format, and {controls_judged} of a control."
+    )
+}
+
+/// What became of a specimen in a format: cases killed of those judged.
+pub(super) fn kill(kill: Option<&Kill>) -> String {
+    match kill {
+        None | Some(Kill { asked: 0, .. }) => String::new(),
+        Some(Kill { differing: 0, .. }) => "same bits".to_owned(),
+        Some(Kill { killed, judged, .. }) => format!("{killed}/{judged}"),
+    }
+}
+
+/// The describing clauses that killed a fault, and the ways that they did.
+pub(super) fn described(row: &Row) -> Vec<(&'static str, String)> {
+    let ways = |ways: &std::collections::BTreeSet<Way>| {
+        ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(", ")
+    };
+    row.described_by().iter().map(|(clause, by)| (*clause, ways(by))).collect()
+}
+
+/// How far the strongest failing element is past its bound, as a power of ten.
+pub(super) fn ratio(strongest: Option<&Strongest>) -> String {
+    match strongest {
+        None => String::new(),
+        Some(Strongest { quantity: None, .. }) => "no answer".to_owned(),
+        Some(it) if it.ratio.is_infinite() => "exact".to_owned(),
+        Some(it) => format!("10^{}", it.ratio.log10().floor()),
+    }
+}
+
+/// A sign for a sight, to be told apart without colour.
+pub(super) const fn sign(sight: Sight) -> &'static str {
+    match sight {
+        Sight::Caught => "✓",
+        Sight::Missed => "✗",
+        Sight::Unseen => "·",
+    }
+}
+
+/// Answers rejected of those looked at; nothing where there are none.
+pub(super) fn fraction(Count { looked, rejected }: Count) -> String {
+    if looked == 0 { String::new() } else { format!("{rejected}/{looked}") }
+}
+
+/// "misses 23 of 48", of those that the rule looks at.
+pub(super) fn misses(Sights { caught, missed, .. }: Sights) -> String {
+    format!("{missed} of {}", caught + missed)
+}

@@ -104,6 +104,10 @@ impl Case {
     /// A dropout scale that products in `f64` could not hold becomes the next power of two.
     #[must_use]
     pub fn in_format(&self, format: Format) -> Option<Self> {
+        // Those come with descales, in cases of their own.
+        if QUANTIZED_FORMATS.contains(&format) {
+            return None;
+        }
         let mut case = self.clone();
         case.problem.format = format;
         let own = if case.modifiers.wide { Format::F32 } else { format };
@@ -146,7 +150,13 @@ impl Case {
         let modifications = self.modifiers.purposes(&self.problem);
         let layout = LayoutKind::recognise(&self.problem).map(LayoutKind::purpose);
         let upstream = self.upstream.map(Upstream::purpose);
-        let rest = modifications.into_iter().chain(layout).chain(upstream).map(str::to_owned);
+        let descales = self.problem.quantization.map(|_| DESCALES);
+        let rest = modifications
+            .into_iter()
+            .chain(descales)
+            .chain(layout)
+            .chain(upstream)
+            .map(str::to_owned);
         let first = self.check.map_or_else(|| self.family.purpose(), |it| it.purpose().to_owned());
         [first].into_iter().chain(rest).collect()
     }
@@ -242,8 +252,20 @@ const fn family_clause(family: Family) -> Option<&'static str> {
     }
 }
 
+/// What descales are for in a case.
+const DESCALES: &str = "Descales far from each other: exposes one that is dropped, or taken of another head, block or tensor.";
+
 /// The formats that cases are generated for, in the order that they run.
 pub const FORMATS: [Format; 4] = [Format::F64, Format::F32, Format::F16, Format::Bf16];
+
+/// The formats that cases with descales are generated for, which run after those.
+pub const QUANTIZED_FORMATS: [Format; 2] = [Format::E4m3, Format::E5m2];
+
+/// Every format that cases are generated for.
+#[must_use]
+pub fn every_format() -> Vec<Format> {
+    [&FORMATS[..], &QUANTIZED_FORMATS].concat()
+}
 
 #[cfg(test)]
 mod tests {

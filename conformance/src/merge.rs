@@ -44,7 +44,7 @@ pub fn partials(problem: &Problem, splits: usize, lse_format: Format, seed: u64)
                 if lse[[b, h, q]] == f64::NEG_INFINITY { 0.0 } else { normal }
             });
             Outputs {
-                output: Tensor::rounded(problem.format, &output.into_dyn()),
+                output: Tensor::rounded(problem.output_format(), &output.into_dyn()),
                 lse: Some(Tensor::rounded(lse_format, &lse.into_dyn())),
             }
         })
@@ -69,7 +69,7 @@ pub fn as_attention(problem: &Problem, partials: &[Outputs]) -> (Problem, Inputs
         value_dim: entries,
         scale: Scale::Value(1.0),
         bias: Some(Bias { shape, format: lse_format }),
-        ..Problem::new(problem.format, 1, keys, 1)
+        ..Problem::new(problem.output_format(), 1, keys, 1)
     };
     let flat = |tensor: &Tensor, columns: usize| {
         tensor.values().to_shape((rows, columns)).expect("rows of a tensor").to_owned()
@@ -77,7 +77,7 @@ pub fn as_attention(problem: &Problem, partials: &[Outputs]) -> (Problem, Inputs
     let lses: Vec<_> = lses.into_iter().map(|lse| flat(lse, 1)).collect();
     let outputs: Vec<_> = partials.iter().map(|it| flat(&it.output, entries)).collect();
     let tensor = |format, values: Array4<f64>| Tensor::rounded(format, &values.into_dyn());
-    let zeros = |shape: [usize; 4]| tensor(problem.format, Array4::zeros(shape));
+    let zeros = |shape: [usize; 4]| tensor(problem.output_format(), Array4::zeros(shape));
     let value = Array4::from_shape_fn([rows, 1, keys, entries], |(r, _, k, j)| outputs[k][[r, j]]);
     let bias = Array4::from_shape_fn(shape, |(r, _, _, k)| lses[k][[r, 0]]);
     let inputs = Inputs {
@@ -85,7 +85,7 @@ pub fn as_attention(problem: &Problem, partials: &[Outputs]) -> (Problem, Inputs
         ..Inputs::new(
             zeros(merged.query_shape()),
             zeros(merged.key_shape()),
-            tensor(problem.format, value),
+            tensor(problem.output_format(), value),
         )
     };
     (merged, inputs)

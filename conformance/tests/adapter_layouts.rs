@@ -3,11 +3,12 @@
 #[path = "adapter_support/mod.rs"]
 mod adapter_support;
 
+use adapter_support::COMPLETE;
 use adapter_support::conduct::Pass;
 use adapter_support::{placed, pointed, scored};
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::{Backward, Failure, OwnershipError, Subject};
-use flashproof_kernels::{Kernel, Unsupported, builtins};
+use flashproof_kernels::{Kernel, Unsupported};
 use flashproof_spec::format::Format;
 use flashproof_spec::layout::{
     Buffer, Layout, StoredCotangents, StoredGradients, StoredInputs, StoredOutputs, Strided,
@@ -18,15 +19,15 @@ use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
 #[test]
 fn every_kernel_is_exact_in_every_layout() {
-    for kernel in builtins() {
-        let mut subject = Builtin::open(kernel.name()).expect("a kernel");
+    for kernel in COMPLETE {
+        let mut subject = Builtin::open(kernel).expect("a kernel");
         for format in [Format::F64, Format::Bf16] {
             for (layout, problem) in placed::problems(format) {
                 for pass in Pass::ALL {
                     let found = pass.run(&mut subject, &problem).expect("an answer");
                     let exact = placed::exact(pass, &problem);
                     let same = placed::same(&found, &exact);
-                    assert!(same, "{} {layout} {pass:?}: {found:?}", kernel.name());
+                    assert!(same, "{} {layout} {pass:?}: {found:?}", kernel);
                 }
             }
         }
@@ -35,24 +36,24 @@ fn every_kernel_is_exact_in_every_layout() {
 
 #[test]
 fn every_kernel_takes_bias_sinks_and_dropout() {
-    for kernel in builtins() {
-        let mut subject = Builtin::open(kernel.name()).expect("a kernel");
+    for kernel in COMPLETE {
+        let mut subject = Builtin::open(kernel).expect("a kernel");
         let problem = scored::problem(Format::F32);
         let cotangents = scored::cotangents(&problem);
         let answer = subject.backward(&problem, &scored::inputs(&problem), &cotangents);
         let gradients = scored::gradients(&problem, &cotangents);
         let expected = Backward { outputs: scored::outputs(&problem), gradients };
-        assert_eq!(answer, Ok(expected), "{}", kernel.name());
+        assert_eq!(answer, Ok(expected), "{}", kernel);
     }
 }
 
 #[test]
 fn partial_results_merge_into_one() {
-    for kernel in builtins() {
-        let mut subject = Builtin::open(kernel.name()).expect("a kernel");
+    for kernel in COMPLETE {
+        let mut subject = Builtin::open(kernel).expect("a kernel");
         let problem = pointed::problem(Format::Bf16);
         let (whole, parts) = pointed::partials(&problem);
-        assert_eq!(subject.merge(&problem, &parts), Ok(whole), "{}", kernel.name());
+        assert_eq!(subject.merge(&problem, &parts), Ok(whole), "{}", kernel);
     }
 }
 

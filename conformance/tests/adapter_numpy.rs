@@ -161,6 +161,7 @@ fn numpy_rounds_outputs_to_nearest_even() {
             value: tensor(&problem.value_shape(), values.collect()),
             bias: None,
             sink: None,
+            descale: None,
         };
         let output = subject.forward(&problem, &inputs).expect("an answer").output;
         for ((a, b), &found) in columns.into_iter().zip(output.values()) {

@@ -168,8 +168,14 @@ fn bwd_pad_zero_is_nan_under_low_scores() {
     let Some(command) = python::worker(test, "faulty.py") else { return };
     let problem = narrow_problem(Format::F32, 1, 1);
     let one = |value| column(Format::F32, vec![value]);
-    let inputs =
-        Inputs { query: one(-120.0), key: one(1.0), value: one(3.0), bias: None, sink: None };
+    let inputs = Inputs {
+        query: one(-120.0),
+        key: one(1.0),
+        value: one(3.0),
+        bias: None,
+        sink: None,
+        descale: None,
+    };
     let cotangents = Cotangents { output: one(1.0), lse: None };
     let right =
         Gradients { query: one(0.0), key: one(0.0), value: one(1.0), bias: None, sink: None };
@@ -193,8 +199,14 @@ fn dv_bf16_acc_loses_what_f16_holds() {
     let query_len = 8 * BLOCK;
     let problem = narrow_problem(Format::F16, query_len, 1);
     let zeros = |len| column(Format::F16, vec![0.0; len]);
-    let inputs =
-        Inputs { query: zeros(query_len), key: zeros(1), value: zeros(1), bias: None, sink: None };
+    let inputs = Inputs {
+        query: zeros(query_len),
+        key: zeros(1),
+        value: zeros(1),
+        bias: None,
+        sink: None,
+        descale: None,
+    };
     let d_output = (0..query_len).map(|i| match i {
         0 => 256.0,
         _ => f64::from(i % BLOCK == 1),

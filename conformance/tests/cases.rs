@@ -129,7 +129,9 @@ fn every_level_of_every_dimension_occurs_in_every_format() {
         for scores in Scores::ALL {
             let fits = cases.iter().any(|case| case.family.scores == scores);
             let beyond = matches!(scores, Scores::All133120 | Scores::One133120);
-            assert_eq!(fits, format != Format::F16 || !beyond, "{format} {scores:?}");
+            // For weights in 8 bits, and among the cases of those alone.
+            let narrow = scores == Scores::Peak;
+            assert_eq!(fits, !narrow && (format != Format::F16 || !beyond), "{format} {scores:?}");
         }
         for values in Values::ALL {
             assert!(cases.iter().any(|case| case.family.values == values), "{format} {values:?}");
@@ -140,8 +142,10 @@ fn every_level_of_every_dimension_occurs_in_every_format() {
 #[test]
 fn every_feature_occurs_in_every_format_and_pass() {
     for (format, direction, part) in &*PARTS {
+        // Descales are in cases of their own formats (tests/quantized.rs).
         let counts: BTreeMap<_, _> = Feature::ALL
             .into_iter()
+            .filter(|&feature| feature != Feature::Descale)
             .map(|feature| (feature, with_features(part.clone(), &[feature]).len()))
             .collect();
         println!("{format} {direction}: {} cases, {counts:?}", part.len());
@@ -156,8 +160,9 @@ fn every_feature_occurs_in_every_format_and_pass() {
 }
 
 fn pairs_of_features() -> impl Iterator<Item = (Feature, Feature)> {
-    Feature::ALL.into_iter().flat_map(|first| {
-        Feature::ALL.into_iter().filter(move |&second| first < second).map(move |it| (first, it))
+    let features = || Feature::ALL.into_iter().filter(|&feature| feature != Feature::Descale);
+    features().flat_map(move |first| {
+        features().filter(move |&second| first < second).map(move |it| (first, it))
     })
 }
 

@@ -60,9 +60,11 @@ fn every_kernel_listed_can_be_checked() {
     assert!(names.len() >= 2, "{listed}");
     for line in names {
         let name = line.split_whitespace().next().unwrap();
-        let output = flashproof(&["check", name, "--case", "*/reported/11-*"]);
+        // One case in each format, and every kernel takes four of them but one.
+        let passes = if name == "builtin:quantized" { "2 pass" } else { "4 pass" };
+        let output = flashproof(&["check", name, "--case", "*/reported/38-*"]);
         assert_eq!(status(&output), 0, "{name}");
-        assert!(stdout(&output).contains("4 pass"), "{name}");
+        assert!(stdout(&output).contains(passes), "{name}: {}", stdout(&output));
     }
 }
 

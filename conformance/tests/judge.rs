@@ -74,8 +74,14 @@ fn of_layer(layer: usize, request: Request) -> Request {
 fn layer(layer: usize) -> (Problem, Inputs) {
     let mut archive = Archive::open(Path::new(MINILM)).unwrap();
     let mut tensor = |name: &str| archive.tensor(&format!("layer{layer}.{name}")).unwrap();
-    let inputs =
-        Inputs { query: tensor("q"), key: tensor("k"), value: tensor("v"), bias: None, sink: None };
+    let inputs = Inputs {
+        query: tensor("q"),
+        key: tensor("k"),
+        value: tensor("v"),
+        bias: None,
+        sink: None,
+        descale: None,
+    };
     let mut problem = Problem::new(Format::F32, 12, 87, 32);
     problem.batch = 2;
     problem.mask = Mask::only(Rule::KeyLengths(vec![87, 8]));

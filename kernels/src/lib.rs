@@ -60,6 +60,12 @@ pub trait Kernel: Send + Sync {
     /// [`Kernel::forward`] refuses.
     fn profile(&self, format: Format) -> Profile;
 
+    /// Whether it takes inputs of `format` at all: those of 8 bits, with descales, only where it says
+    /// so.
+    fn takes(&self, format: Format) -> bool {
+        matches!(format, Format::F64 | Format::F32 | Format::F16 | Format::Bf16)
+    }
+
     /// Attention output and LSE, in natural logarithm.
     ///
     /// # Errors

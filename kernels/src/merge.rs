@@ -17,7 +17,7 @@ pub(crate) fn merge(
     problem: &Problem,
     partials: &[Outputs],
 ) -> Result<Outputs, Unsupported> {
-    match problem.format {
+    match problem.output_format() {
         Format::F64 => Ok(merge_as::<f64>(problem, partials)),
         Format::F32 => Ok(merge_as::<f32>(problem, partials)),
         Format::F16 => Ok(merge_as::<f16>(problem, partials)),

@@ -2,19 +2,29 @@
 
 use std::num::NonZeroUsize;
 
+use flashproof_spec::tensor_core::TensorCore;
+
 use crate::Kernel;
-use crate::cpu::{Naive, Split, Tiled};
+use crate::cpu::{Matrix, Naive, Quantized, Split, Tiled};
 use crate::mutant::{Mutant, mutants};
 
 /// Every kernel, each once: a family of tilings or splits by its default member.
 #[must_use]
 pub fn builtins() -> Vec<Box<dyn Kernel>> {
-    vec![Box::new(Naive), Box::new(Tiled::default()), Box::new(Split::default())]
+    vec![
+        Box::new(Naive),
+        Box::new(Tiled::default()),
+        Box::new(Split::default()),
+        Box::new(Matrix::default()),
+        Box::new(Quantized::default()),
+    ]
 }
 
 /// The kernel of a name: `naive`, `tiled`, `tiled:QxK` for tiles of `Q` queries by `K` keys, such as
-/// `tiled:32x48`, `split`, or `split:N` for `N` splits of the keys; and `mutant:NAME` for a kernel with
-/// one of the [faults](mutants) to be found, or `mutant:NAME:QxK` for that in tiles of such a size.
+/// `tiled:32x48`, `split`, or `split:N` for `N` splits of the keys, `matrix:GENERATION` for the
+/// accumulation of a generation of tensor cores, such as `matrix:ampere`, `quantized`; and `mutant:NAME` for
+/// a kernel with one of the [faults](mutants) to be found, or `mutant:NAME:QxK` for that in tiles of
+/// such a size.
 ///
 /// # Errors
 /// [`UnknownKernel`] names the part of the name that means nothing, and what was expected.
@@ -28,6 +38,9 @@ pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
     if let Some(mutant) = name.strip_prefix("mutant:") {
         return mutated(name, mutant);
     }
+    if let Some(generation) = name.strip_prefix("matrix:") {
+        return Ok(Box::new(matrix(name, generation)?));
+    }
     builtins()
         .into_iter()
         .find(|kernel| kernel.name() == name)
@@ -39,11 +52,15 @@ pub fn builtin(name: &str) -> Result<Box<dyn Kernel>, UnknownKernel> {
 #[allow(missing_docs)] // each variant's message is its documentation
 pub enum UnknownKernel {
     #[error(
-        "no kernel is called '{name}': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS or mutant:NAME"
+        "no kernel is called '{name}': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS, matrix:GENERATION, quantized or mutant:NAME"
     )]
     Name { name: String },
     #[error("no mutant is called '{mutant}': the names most like it are {}", near.join(", "))]
     Mutant { mutant: String, near: Vec<String> },
+    #[error(
+        "'{generation}' in '{name}' is no generation of tensor cores: expected volta, turing, ampere, ada, hopper or blackwell"
+    )]
+    Generation { name: String, generation: String },
     #[error("'{tile}' in '{name}' is no tile: expected QUERIESxKEYS, such as 32x48")]
     Tile { name: String, tile: String },
     #[error(
@@ -100,6 +117,14 @@ fn extents(name: &str, tile: &str) -> Result<[NonZeroUsize; 2], UnknownKernel> {
         .split_once('x')
         .ok_or_else(|| UnknownKernel::Tile { name: name.to_owned(), tile: tile.to_owned() })?;
     Ok([block_size(name, queries)?, block_size(name, keys)?])
+}
+
+fn matrix(name: &str, generation: &str) -> Result<Matrix, UnknownKernel> {
+    let core = TensorCore::ALL.into_iter().find(|core| core.name() == generation);
+    core.map(Matrix::new).ok_or_else(|| UnknownKernel::Generation {
+        name: name.to_owned(),
+        generation: generation.to_owned(),
+    })
 }
 
 fn split(name: &str, splits: &str) -> Result<Split, UnknownKernel> {

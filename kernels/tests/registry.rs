@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use flashproof_kernels::{MOST_SPLITS, UnknownKernel, builtin, builtins};
+use flashproof_spec::tensor_core::TensorCore;
 use proptest::prelude::*;
 
 fn refusal(name: &str) -> UnknownKernel {
@@ -20,13 +21,24 @@ fn every_kernel_answers_to_its_name_alone() {
 
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
-    for name in ["", "Naive", "naive ", "tile", "tiled32x48", "tiled:", "split4", "split:"] {
+    for name in [
+        "",
+        "Naive",
+        "naive ",
+        "tile",
+        "tiled32x48",
+        "tiled:",
+        "split4",
+        "split:",
+        "matrix",
+        "matrix:",
+    ] {
         let message = refusal(name).to_string();
         assert!(message.contains(&format!("'{name}'")), "{message}");
     }
     assert_eq!(
         refusal("flash9").to_string(),
-        "no kernel is called 'flash9': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS or mutant:NAME"
+        "no kernel is called 'flash9': expected naive, tiled, tiled:QUERIESxKEYS, split, split:SPLITS, matrix:GENERATION, quantized or mutant:NAME"
     );
 }
 
@@ -71,6 +83,18 @@ fn numbers_that_are_no_splits_are_refused() {
     }
 }
 
+#[test]
+fn every_generation_of_tensor_cores_is_a_kernel_of_that_name() {
+    for core in TensorCore::ALL {
+        let name = format!("matrix:{}", core.name());
+        assert_eq!(builtin(&name).expect("a kernel").name(), name);
+    }
+    for generation in ["", "Hopper", "kepler", "hopper "] {
+        let (name, generation) = (format!("matrix:{generation}"), generation.to_owned());
+        assert_eq!(refusal(&name), UnknownKernel::Generation { name, generation });
+    }
+}
+
 proptest! {
     #[test]
     fn every_number_of_splits_is_a_kernel_of_that_name(splits in 1..=MOST_SPLITS) {
@@ -88,7 +112,7 @@ proptest! {
 
     #[test]
     fn any_text_is_a_kernel_of_that_name_or_an_error_that_quotes_it(
-        name in prop_oneof![any::<String>(), "tiled:[0-9x+ -]{0,40}", "(naive|tiled|split)[:x0-9]{0,8}"],
+        name in prop_oneof![any::<String>(), "tiled:[0-9x+ -]{0,40}", "(naive|tiled|split|matrix)[:x0-9]{0,8}"],
     ) {
         match builtin(&name) {
             Ok(kernel) => prop_assert_eq!(kernel.name(), name),

@@ -64,6 +64,8 @@ pub(crate) fn condition(
         output_lo,
         output_hi,
         sink: bounded.sink((normalizer_lo, normalizer_hi)),
+        product_unit_hi: 1.0,
+        value_unit_hi: 1.0,
     }
 }
 

@@ -12,6 +12,9 @@ pub enum OracleError {
     /// The inputs are not the problem's.
     #[error(transparent)]
     Inputs(#[from] TensorError),
+    /// Inputs are multiplied by descales.
+    #[error("the inputs have descales: expected the problem and the inputs that they stand for")]
+    Quantized,
     /// The problem has no such row.
     #[error("row index {field} = {index} is out of range: expected less than {extent}")]
     Row {

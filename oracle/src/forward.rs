@@ -49,6 +49,8 @@ pub const MIN_PRECISION: u32 = 2;
 pub struct Options {
     /// Format to which the LSE is rounded.
     pub lse_format: Format,
+    /// Format to which the output is rounded; `None`: the problem's.
+    pub output_format: Option<Format>,
     /// No working precision above this many bits is tried, but for the first one.
     pub max_precision: u32,
 }
@@ -60,7 +62,7 @@ impl Options {
     /// The LSE rounded to `lse_format`.
     #[must_use]
     pub const fn new(lse_format: Format) -> Self {
-        Self { lse_format, max_precision: Self::MAX_PRECISION }
+        Self { lse_format, output_format: None, max_precision: Self::MAX_PRECISION }
     }
 }
 
@@ -80,7 +82,8 @@ impl<'a> Oracle<'a> {
     /// Checks the problem and its inputs.
     ///
     /// # Errors
-    /// The first fault found in either.
+    /// The first fault found in either; [`OracleError::Quantized`] for inputs with descales, which
+    /// are to be [dequantized](Inputs::dequantized) first, and so is the [problem](Problem::dequantized).
     pub fn new(
         problem: &'a Problem,
         inputs: &'a Inputs,
@@ -88,6 +91,9 @@ impl<'a> Oracle<'a> {
     ) -> Result<Self, OracleError> {
         problem.validate()?;
         inputs.check(problem)?;
+        if problem.quantization.is_some() {
+            return Err(OracleError::Quantized);
+        }
         let heads = (0..problem.batch * problem.key_heads).map(|_| OnceLock::new()).collect();
         Ok(Self { problem, inputs, options, heads })
     }
@@ -202,9 +208,9 @@ impl<'a> Oracle<'a> {
         RowInputs::new(problem, self.inputs, head, index, visible)
     }
 
-    const fn target(&self) -> Target {
+    fn target(&self) -> Target {
         Target {
-            output_format: self.problem.format,
+            output_format: self.options.output_format.unwrap_or(self.problem.format),
             lse_format: self.options.lse_format,
             max_precision: self.options.max_precision,
         }

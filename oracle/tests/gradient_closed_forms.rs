@@ -130,8 +130,7 @@ proptest! {
         case.inputs = Inputs {
             query: first(&inputs.query, &case.problem.query_shape()),
             key: first(&inputs.key, &case.problem.key_shape()),
-            value: first(&inputs.value, &case.problem.value_shape()), bias: None, sink: None
-        };
+            value: first(&inputs.value, &case.problem.value_shape()), bias: None, sink: None, descale: None };
         case.cotangents = Cotangents {
             output: first(&cotangents.output, &case.problem.output_shape()),
             lse: cotangents.lse.as_ref().map(|lse| first(lse, &case.problem.lse_shape())),
@@ -183,6 +182,7 @@ fn equal_scores(format: Format, rng: &mut ChaCha8Rng) -> GradientCase {
             value: integers(&problem.value_shape()),
             bias: None,
             sink: None,
+            descale: None,
         },
         cotangents: Cotangents {
             output: integers(&problem.output_shape()),
@@ -261,6 +261,7 @@ fn a_midpoint_that_rows_make_together_is_left_undecided() {
             value: keys,
             bias: None,
             sink: None,
+            descale: None,
         },
         cotangents: Cotangents {
             output: of(problem.output_shape(), [16.0, 16.0, 1.0, 1.0]),

@@ -83,6 +83,7 @@ fn case() -> GradientCase {
             value: wide(inputs.value),
             bias: None,
             sink: None,
+            descale: None,
         },
         cotangents,
         lse_format: Format::F64,

@@ -78,6 +78,7 @@ fn case(golden: &GoldenCase) -> GradientCase {
             value: tensor(format, &problem.value_shape(), &golden.value),
             bias,
             sink,
+            descale: None,
         },
         cotangents: Cotangents {
             output: tensor(format, &problem.output_shape(), &golden.output_gradient),

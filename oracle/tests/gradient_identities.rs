@@ -157,8 +157,7 @@ proptest! {
             inputs: Inputs {
                 query: reversed(&case.inputs.query),
                 key: reversed(&case.inputs.key),
-                value: reversed(&case.inputs.value), bias: None, sink: None
-            },
+                value: reversed(&case.inputs.value), bias: None, sink: None, descale: None },
             cotangents: Cotangents {
                 output: reversed(&case.cotangents.output),
                 lse: case.cotangents.lse.as_ref().map(reversed),
@@ -254,6 +253,7 @@ fn cut_out(case: &GradientCase, row: RowIndex, visible: &[usize]) -> GradientCas
             value: cut(&inputs.value, head / 3, visible),
             bias: None,
             sink: None,
+            descale: None,
         },
         cotangents: Cotangents {
             output: cut(&cotangents.output, head, &[query]),

@@ -169,6 +169,7 @@ fn with_key_for_sink(case: &GradientCase) -> GradientCase {
             value: with_another(&inputs.value, 2, 0.0),
             bias: Some(bias),
             sink: None,
+            descale: None,
         },
         ..case.clone()
     }

@@ -9,8 +9,8 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`clause`] | what is required, in which words, from which source, checked by which test |
-//! | [`problem`], [`mask`], [`score`], [`pattern`], [`layout`], [`tensor`] | what is computed |
-//! | [`mod@format`], [`profile`] | in which number formats, and with which roundings |
+//! | [`problem`], [`mask`], [`score`], [`pattern`], [`layout`], [`quantization`], [`tensor`] | what is computed |
+//! | [`mod@format`], [`profile`], [`tensor_core`] | in which number formats, and with which roundings |
 //! | [`arithmetic`], [`online`], [`attention`], [`gradient`] | the algebra, as functions |
 //! | [`memory`] | what dense and online attention hold |
 //! | [`bound`] | the error that the declared roundings can cause, per element |
@@ -29,5 +29,7 @@ pub mod online;
 pub mod pattern;
 pub mod problem;
 pub mod profile;
+pub mod quantization;
 pub mod score;
 pub mod tensor;
+pub mod tensor_core;

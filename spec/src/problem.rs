@@ -6,6 +6,7 @@ use crate::format::Format;
 use crate::layout::{Layout, LayoutError};
 use crate::mask::{Mask, Rule, Site};
 use crate::pattern::Pattern;
+use crate::quantization::{Descale, Quantization};
 use crate::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap};
 
 /// An attention problem.
@@ -31,8 +32,11 @@ pub struct Problem {
     pub head_dim: usize,
     /// Entries of a value and of an output.
     pub value_dim: usize,
-    /// Number format of query, key, value and output.
+    /// Number format of query, key and value, and of the output where they are not quantized.
     pub format: Format,
+    /// What the entries of inputs of 8 bits are multiplied by, and the format of the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<Quantization>,
     /// The factor between a dot product and its score.
     #[serde(default)]
     pub scale: Scale,
@@ -112,6 +116,12 @@ pub enum ProblemError {
         "the dropout scale is {0}: expected a positive f32 number, and a power of two where the format is f64"
     )]
     DropoutScale(f64),
+    #[error("quantized inputs of format {0}: expected e4m3 or e5m2")]
+    QuantizedFormat(Format),
+    #[error("quantized inputs give outputs of format {0}: expected f32, f16 or bf16")]
+    QuantizedOutput(Format),
+    #[error("the {tensor} has a descale for every 0 positions: expected at least 1")]
+    DescaleBlock { tensor: &'static str },
     #[error("a tensor of {0} elements is too large to address")]
     TooLarge(String),
     #[error(transparent)]
@@ -132,6 +142,7 @@ impl Problem {
             head_dim,
             value_dim: head_dim,
             format,
+            quantization: None,
             scale: Scale::default(),
             mask: Mask::full(),
             softcap: None,
@@ -171,6 +182,7 @@ impl Problem {
         }
         self.mask.rules.iter().try_for_each(|rule| self.validate_rule(rule))?;
         self.validate_scores()?;
+        self.validate_quantization()?;
         [self.query_shape(), self.key_shape(), self.value_shape(), self.output_shape()]
             .iter()
             .try_for_each(addressable)?;
@@ -252,6 +264,23 @@ impl Problem {
 
     fn validate_pattern(&self, what: &'static str, pattern: &Pattern) -> Result<(), ProblemError> {
         broadcasts(what, pattern.shape(), self.score_shape())
+    }
+
+    fn validate_quantization(&self) -> Result<(), ProblemError> {
+        let Some(Quantization { query, key, value, output }) = self.quantization else {
+            return Ok(());
+        };
+        if !matches!(self.format, Format::E4m3 | Format::E5m2) {
+            return Err(ProblemError::QuantizedFormat(self.format));
+        }
+        if !matches!(output, Format::F32 | Format::F16 | Format::Bf16) {
+            return Err(ProblemError::QuantizedOutput(output));
+        }
+        let descales = [("query", query), ("key", key), ("value", value)];
+        match descales.into_iter().find(|(_, descale)| *descale == Descale::Block(0)) {
+            None => Ok(()),
+            Some((tensor, _)) => Err(ProblemError::DescaleBlock { tensor }),
+        }
     }
 
     fn validate_scores(&self) -> Result<(), ProblemError> {

@@ -36,6 +36,10 @@ pub struct Profile {
     pub score_format: Format,
     /// Format to which weights are rounded before they meet the values.
     pub weight_format: Format,
+    /// What weights are multiplied by before that rounding, and the product with the values divided
+    /// by after it, so that small weights are not flushed (`FAS:num.weight-scale`).
+    #[serde(default = "unscaled")]
+    pub weight_scale: f64,
     /// Whether that rounding comes before or after the division by the normalizer.
     pub weights: Weights,
     /// Which weights the normalizer sums.
@@ -216,6 +220,10 @@ const fn one_operand() -> u32 {
     1
 }
 
+const fn unscaled() -> f64 {
+    1.0
+}
+
 impl Profile {
     /// The strict profile of a flash kernel for inputs of `format`: accumulators and scores in f32
     /// (f64 for f64 inputs), weights rounded to the input format before they meet the values, the
@@ -237,6 +245,7 @@ impl Profile {
             scaled_score_rounded: true,
             score_format: arithmetic,
             weight_format,
+            weight_scale: unscaled(),
             weights: Weights::Unnormalized,
             normalizer: Normalizer::Unrounded,
             normalizer_depth: None,

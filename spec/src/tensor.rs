@@ -4,6 +4,7 @@ use ndarray::{ArrayD, ArrayView3, ArrayView4, Ix3, Ix4, IxDyn};
 
 use crate::format::Format;
 use crate::problem::Problem;
+use crate::quantization::Descales;
 use crate::score::Sink;
 
 /// A dense tensor whose every value is representable in `format`.
@@ -30,6 +31,8 @@ pub enum TensorError {
     Missing { tensor: String },
     #[error("{tensor} is given: the problem has none")]
     Unexpected { tensor: String },
+    #[error("{tensor} has {value} at flat index {index}: expected a positive, finite number")]
+    Descale { tensor: String, value: f64, index: usize },
     #[error("value {value} at flat index {index} is not representable in {format}")]
     Value { value: f64, index: usize, format: Format },
 }
@@ -135,16 +138,18 @@ pub struct Inputs {
     pub bias: Option<Tensor>,
     /// Logits of the sinks, `[query_heads]`; where the problem has them.
     pub sink: Option<Tensor>,
+    /// What entries of query, key and value are multiplied by; where the problem is quantized.
+    pub descale: Option<Descales>,
 }
 
 impl Inputs {
-    /// Query, key and value, without bias and sinks.
+    /// Query, key and value, without bias, sinks and descales.
     #[must_use]
     pub const fn new(query: Tensor, key: Tensor, value: Tensor) -> Self {
-        Self { query, key, value, bias: None, sink: None }
+        Self { query, key, value, bias: None, sink: None, descale: None }
     }
 
-    /// Checks shapes and formats against the problem.
+    /// Checks shapes and formats against the problem, and that descales are positive and finite.
     ///
     /// # Errors
     /// Names the first tensor that differs, what it has and what was expected.
@@ -153,7 +158,29 @@ impl Inputs {
         self.key.check("key", &problem.key_shape(), problem.format)?;
         self.value.check("value", &problem.value_shape(), problem.format)?;
         check_bias("bias", self.bias.as_ref(), problem)?;
-        check_sink("sink", self.sink.as_ref(), problem)
+        check_sink("sink", self.sink.as_ref(), problem)?;
+        self.check_descales(problem)
+    }
+
+    fn check_descales(&self, problem: &Problem) -> Result<(), TensorError> {
+        let named = ["query_descale", "key_descale", "value_descale"];
+        match (&self.descale, problem.descale_shapes()) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err(TensorError::Missing { tensor: named[0].to_owned() }),
+            (Some(_), None) => Err(TensorError::Unexpected { tensor: named[0].to_owned() }),
+            (Some(descales), Some(shapes)) => {
+                descales.named().into_iter().zip(shapes).try_for_each(|((name, tensor), shape)| {
+                    tensor.check(name, &shape, Format::F32)?;
+                    let fits = |value: f64| value.is_finite() && value > 0.0;
+                    match tensor.values.iter().enumerate().find(|(_, value)| !fits(**value)) {
+                        None => Ok(()),
+                        Some((index, &value)) => {
+                            Err(TensorError::Descale { tensor: name.to_owned(), value, index })
+                        }
+                    }
+                })
+            }
+        }
     }
 }
 
@@ -172,7 +199,7 @@ impl Outputs {
     /// # Errors
     /// Names the first tensor that differs, what it has and what was expected.
     pub fn check(&self, problem: &Problem, lse_format: Format) -> Result<(), TensorError> {
-        self.output.check("output", &problem.output_shape(), problem.format)?;
+        self.output.check("output", &problem.output_shape(), problem.output_format())?;
         self.lse.as_ref().map_or(Ok(()), |lse| lse.check("lse", &problem.lse_shape(), lse_format))
     }
 }
@@ -193,7 +220,7 @@ impl Cotangents {
     /// # Errors
     /// Names the first tensor that differs, what it has and what was expected.
     pub fn check(&self, problem: &Problem, lse_format: Format) -> Result<(), TensorError> {
-        self.output.check("output_gradient", &problem.output_shape(), problem.format)?;
+        self.output.check("output_gradient", &problem.output_shape(), problem.output_format())?;
         self.lse
             .as_ref()
             .map_or(Ok(()), |lse| lse.check("lse_gradient", &problem.lse_shape(), lse_format))

@@ -63,6 +63,8 @@ fn row(scores: &[f64], mass_factor: f64, values: Vec<f64>) -> Row {
         output_lo: output.clone(),
         output_hi: output,
         sink: None,
+        product_unit_hi: 1.0,
+        value_unit_hi: 1.0,
     };
     Row { condition, values }
 }

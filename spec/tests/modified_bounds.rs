@@ -76,6 +76,8 @@ fn condition(problem: &Problem, keys: &[Key], sink: Option<f64>) -> RowCondition
             probability_lo: weight(logit) / l,
             probability_hi: (weight(logit) / l).max(f64::from_bits(1)),
         }),
+        product_unit_hi: 1.0,
+        value_unit_hi: 1.0,
     }
 }
 

@@ -20,6 +20,7 @@ fn inputs(problem: &Problem) -> Inputs {
         value: filled(problem.format, &problem.value_shape(), 3.0),
         bias: None,
         sink: None,
+        descale: None,
     }
 }
 

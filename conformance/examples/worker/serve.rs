@@ -37,7 +37,7 @@ pub fn serve(
 /// The formats that the kernel takes, each with the profile that it declares for it.
 pub fn hello(kernel: &dyn Kernel) -> Result<Hello, Box<dyn Error>> {
     let mut profiles = BTreeMap::new();
-    for format in [Format::F64, Format::F32, Format::F16, Format::Bf16] {
+    for format in Format::ALL.into_iter().filter(|&format| kernel.takes(format)) {
         // Written out in full, a profile replaces every field of its base.
         let mut profile = to_value(kernel.profile(format))?;
         profile["base"] = json!("standard");

@@ -9,6 +9,7 @@ use flashproof_spec::layout::{
     Buffer, Placed, StoredCotangents, StoredGradients, StoredInputs, StoredOutputs,
 };
 use flashproof_spec::problem::Problem;
+use flashproof_spec::quantization::Descales;
 use flashproof_spec::tensor::{Outputs, Tensor};
 use ndarray::{Axis, Slice};
 
@@ -23,7 +24,15 @@ pub fn inputs(
         (placed(Placed::Query)?, placed(Placed::Key)?, placed(Placed::Value)?);
     let bias = optional("bias", archive)?;
     let sink = optional("sink", archive)?;
-    Ok(StoredInputs { query, key, value, bias, sink })
+    let descale = match problem.quantization {
+        None => None,
+        Some(_) => Some(Descales {
+            query: archive.tensor("query_descale")?,
+            key: archive.tensor("key_descale")?,
+            value: archive.tensor("value_descale")?,
+        }),
+    };
+    Ok(StoredInputs { query, key, value, bias, sink, descale })
 }
 
 /// The upstream gradients that a backward pass reads too.

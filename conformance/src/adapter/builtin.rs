@@ -56,6 +56,11 @@ impl Subject for Builtin {
     }
 
     fn profile(&mut self, format: Format) -> Result<Profile, Failure> {
+        if !self.kernel.takes(format) {
+            let kernel = self.kernel.name().to_owned();
+            let unsupported = Unsupported { kernel, feature: format!("number format {format}") };
+            return Err(Failure::Unsupported(unsupported.to_string()));
+        }
         Ok(self.kernel.profile(format))
     }
 

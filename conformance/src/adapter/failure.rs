@@ -74,7 +74,8 @@ impl From<TensorError> for AnswerError {
             TensorError::Missing { tensor } => Self::MissingOutput { tensor },
             TensorError::Count { .. }
             | TensorError::Unexpected { .. }
-            | TensorError::Value { .. } => Self::Unreadable { reason: error.to_string() },
+            | TensorError::Value { .. }
+            | TensorError::Descale { .. } => Self::Unreadable { reason: error.to_string() },
         }
     }
 }

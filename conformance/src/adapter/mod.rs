@@ -11,6 +11,7 @@ use std::time::Duration;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
+use flashproof_spec::quantization::Descales;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 
 pub use choices::{
@@ -194,6 +195,7 @@ fn named_inputs<'a>(
     let mut named = vec![("query", &inputs.query), ("key", &inputs.key), ("value", &inputs.value)];
     named.extend(inputs.bias.as_ref().map(|bias| ("bias", bias)));
     named.extend(inputs.sink.as_ref().map(|sink| ("sink", sink)));
+    named.extend(inputs.descale.iter().flat_map(Descales::named));
     if let Some(Cotangents { output, lse }) = cotangents {
         named.push(("output_gradient", output));
         named.extend(lse.as_ref().map(|lse| ("lse_gradient", lse)));

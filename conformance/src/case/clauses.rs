@@ -3,6 +3,7 @@
 use flashproof_spec::layout::Layout;
 use flashproof_spec::mask::{Rule, Site};
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::quantization::{Descale, Quantization};
 use flashproof_spec::score::{Sink, Slopes};
 
 /// The clauses that any inputs of the problem put to the test, besides the bounds.
@@ -22,6 +23,7 @@ pub fn problem_clauses(problem: &Problem) -> Vec<&'static str> {
         clauses.push("FAS:fwd.softmax.empty-row");
     }
     clauses.extend(score_clauses(problem));
+    clauses.extend(quantization_clauses(problem));
     clauses.extend(layout_clauses(&problem.layout));
     clauses
 }
@@ -44,6 +46,20 @@ fn score_clauses(problem: &Problem) -> Vec<&'static str> {
         (sink.is_some(), "FAS:score.sink.normalizer"),
         (sink.is_some(), "FAS:score.sink.once"),
         (dropout.is_some(), "FAS:score.dropout.keep"),
+    ])
+}
+
+/// The clauses of inputs in 8 bits.
+fn quantization_clauses(problem: &Problem) -> Vec<&'static str> {
+    let Some(Quantization { query, key, value, .. }) = problem.quantization else {
+        return Vec::new();
+    };
+    let of_head = |descale: &Descale| *descale == Descale::Head;
+    let descales = [query, key, value];
+    chosen(&[
+        (descales.iter().any(of_head), "FAS:num.descale.head"),
+        (!descales.iter().all(of_head), "FAS:num.descale.block"),
+        (true, "FAS:num.weight-scale"),
     ])
 }
 

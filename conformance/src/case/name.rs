@@ -5,18 +5,20 @@ use flashproof_spec::mask::{
 };
 use flashproof_spec::pattern::Pattern;
 use flashproof_spec::problem::{Problem, Scale};
+use flashproof_spec::quantization::{Descale, Quantization};
 use flashproof_spec::score::{Alibi, Bias, Dropout, Sink, Slopes, Softcap, SoftcapOrder};
 
 use crate::inputs::{LayoutKind, Modifiers};
 use flashproof_spec::format::Format;
 use flashproof_spec::layout::Layout;
 
-/// `MASK/SHAPE`, and `/MODIFICATIONS` and `/LAYOUT` where the problem has any.
+/// `MASK/SHAPE`, and `/MODIFICATIONS`, `/DESCALES` and `/LAYOUT` where the problem has any.
 pub(super) fn problem_name(problem: &Problem, modifiers: Modifiers) -> String {
     let parts = [
         mask_name(problem),
         shape_name(problem),
         modification_name(problem, modifiers),
+        quantization_name(problem),
         layout_name(problem),
     ];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
@@ -158,6 +160,19 @@ fn unlike(format: Format, own: Format) -> String {
 fn dropout_name(Dropout { keep, .. }: &Dropout) -> String {
     let dead = if has_dead_row(keep) { "-dead" } else { "" };
     format!("dropout-{}{dead}", axes(keep.shape()))
+}
+
+/// Which positions of query, key and value share a descale, and the output's format:
+/// `descale-q64-k64-v-bf16`, without a number where all of a head do.
+fn quantization_name(problem: &Problem) -> String {
+    let Some(Quantization { query, key, value, output }) = problem.quantization else {
+        return String::new();
+    };
+    let by = |descale: Descale| match descale {
+        Descale::Head => String::new(),
+        Descale::Block(size) => size.to_string(),
+    };
+    format!("descale-q{}-k{}-v{}-{output}", by(query), by(key), by(value))
 }
 
 fn layout_name(problem: &Problem) -> String {

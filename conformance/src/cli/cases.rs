@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use flashproof_conformance::case::{Case, FORMATS};
+use flashproof_conformance::case::{Case, every_format};
 use flashproof_conformance::report::Outcome;
 use flashproof_conformance::run;
 use flashproof_conformance::suite::{self, DEFAULT_SEED, Feature, Suite};
@@ -25,7 +25,7 @@ pub struct Args {
     suite: Suite,
 
     /// Number formats, such as f32,bf16
-    #[arg(long, value_name = "FORMATS", value_delimiter = ',', default_values_t = FORMATS)]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', default_values_t = every_format())]
     format: Vec<Format>,
 
     /// Only cases that reproduce this reported fault: its number, or a report such as jax#24491.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use flashproof_conformance::adapter::{self, Failure, Subject};
-use flashproof_conformance::case::{Case, FORMATS};
+use flashproof_conformance::case::{Case, every_format};
 use flashproof_conformance::report::{Outcome, Report, model};
 use flashproof_conformance::run;
 use flashproof_conformance::suite::{self, DEFAULT_SEED, Direction, Feature, Suite};
@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     direction: Direction,
 
-    /// Number formats, such as f32,bf16 [default: those of f64,f32,f16,bf16 that the kernel takes]
+    /// Number formats, such as f32,bf16 [default: those of f64,f32,f16,bf16,e4m3,e5m2 that the kernel takes]
     #[arg(long, value_name = "FORMATS", value_delimiter = ',')]
     format: Vec<Format>,
 
@@ -60,7 +60,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome, CliError> {
-    let formats = if args.format.is_empty() { FORMATS.to_vec() } else { distinct(&args.format) };
+    let formats = if args.format.is_empty() { every_format() } else { distinct(&args.format) };
     let chosen = choose(args, &formats)?;
     let mut subject = adapter::open(&args.kernel, &args.limits.options())?;
     let about = ask(subject.as_mut(), &formats);

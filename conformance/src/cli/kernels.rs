@@ -15,7 +15,7 @@ pub struct Args {}
 pub fn run(_: &Args) -> Result<Outcome, CliError> {
     output::print(|sink| {
         for kernel in flashproof_kernels::builtins() {
-            writeln!(sink, "{:16}  {}", format!("builtin:{}", kernel.name()), kernel.summary())?;
+            writeln!(sink, "{:22}  {}", format!("builtin:{}", kernel.name()), kernel.summary())?;
         }
         writeln!(sink, "\nKernels are reached by {SCHEMES}.")
     })?;

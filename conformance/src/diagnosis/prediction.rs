@@ -250,6 +250,8 @@ impl Weights {
             output_lo: vec![output - slack],
             output_hi: vec![output + slack],
             sink: None,
+            product_unit_hi: 1.0,
+            value_unit_hi: 1.0,
         }
     }
 }

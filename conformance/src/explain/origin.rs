@@ -73,6 +73,13 @@ fn candidates(
         Some(Check::Closed(_)) => Some("a formula"),
     };
     let problem = &case.problem;
+    if problem.quantization.is_some() {
+        remarks.push(
+            "not shrunk: descales belong to blocks of positions, which a smaller problem has not"
+                .to_owned(),
+        );
+        return Ok(Vec::new());
+    }
     let [batch, heads, queries, keys] = problem.score_shape();
     if let Some(about) = about {
         let pairs = [heads, queries, keys].iter().fold(batch, |n, &of| n.saturating_mul(of));

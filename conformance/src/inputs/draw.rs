@@ -17,6 +17,7 @@ pub(super) enum Stream {
     LseGradient = 5,
     Bias = 6,
     Sink = 7,
+    Descale = 8,
 }
 
 /// FlashAttention-3 (arXiv 2407.08608, section 4.3) draws entries from

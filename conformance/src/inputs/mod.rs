@@ -11,6 +11,7 @@ pub mod layout;
 mod modifiers;
 pub mod pattern;
 pub mod poison;
+mod quantized;
 pub mod scores;
 pub mod sink;
 pub mod upstream;
@@ -19,6 +20,7 @@ pub mod values;
 use std::fmt;
 use std::str::FromStr;
 
+use flashproof_spec::format::Format;
 use flashproof_spec::layout::Placed;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Inputs, Tensor};
@@ -57,7 +59,7 @@ pub enum Misfit {
         /// The family's name.
         family: String,
         /// The problem's format.
-        format: flashproof_spec::format::Format,
+        format: Format,
         /// The number.
         value: f64,
     },
@@ -171,14 +173,18 @@ pub fn generate_modified(
         repeat_each_key(&mut key);
     }
     let value = values::draw(problem, family.values, seed);
-    let tensor = |values: Array4<f64>| Tensor::rounded(problem.format, &values.into_dyn());
+    // Quantized from what was drawn, not from what was rounded before.
+    let format = if problem.quantization.is_some() { Format::F64 } else { problem.format };
+    let tensor = |values: Array4<f64>| Tensor::rounded(format, &values.into_dyn());
     let inputs = Inputs {
         query: tensor(query),
         key: tensor(key),
         value: tensor(value),
         bias: problem.bias.map(|bias| bias::draw(problem, bias, modifiers.bias, seed)),
         sink: modifiers.sinks(problem, seed),
+        descale: None,
     };
+    let inputs = quantized::quantized(problem, inputs, seed);
     Ok(if problem.layout.is_contiguous() { inputs } else { as_stored(problem, inputs) })
 }
 

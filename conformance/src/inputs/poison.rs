@@ -177,6 +177,7 @@ impl Places {
             value: self.with_keys(&inputs.value),
             bias: inputs.bias.as_ref().map(|bias| self.with_bias(bias)),
             sink: inputs.sink.clone(),
+            descale: inputs.descale.clone(),
         }
     }
 

@@ -29,6 +29,8 @@ pub enum Scores {
     Rising,
     /// Scores fall along the keys.
     Falling,
+    /// The first key far above the others.
+    Peak,
     /// Every score near -200.
     Negative,
     /// Every score near -120.
@@ -74,6 +76,8 @@ const NEGATIVE_SCORE: f64 = -200.0;
 const SCORE_MINUS_120: f64 = -120.0;
 /// Below the finite numbers from which kernels have started a running maximum (-1e4, -5e4).
 const DEEP_SCORE: f64 = -60_000.0;
+/// What the score of one key exceeds the others by: `e^-8` is below what `e4m3` holds.
+const PEAK: f64 = 8.0;
 /// Spread of the scores about their pattern, in nats.
 const SPREAD: f64 = 0.5;
 /// Spread of query entries about 1 where the pattern is the keys'.
@@ -88,7 +92,7 @@ const LARGEST_INTEGER: i32 = 3;
 
 impl Scores {
     /// Every pattern.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Normal,
         Self::Large,
         Self::Tripled,
@@ -98,6 +102,7 @@ impl Scores {
         Self::TiesLow,
         Self::Rising,
         Self::Falling,
+        Self::Peak,
         Self::Negative,
         Self::Minus120,
         Self::DeepNegative,
@@ -124,6 +129,7 @@ impl Scores {
             Self::TiesLow => "ties-low",
             Self::Rising => "rising",
             Self::Falling => "falling",
+            Self::Peak => "peak",
             Self::Negative => "negative",
             Self::Minus120 => "minus-120",
             Self::DeepNegative => "deep-negative",
@@ -161,6 +167,9 @@ impl Scores {
             }
             Self::Rising => {
                 "A maximum that moves in every block: numerator and normalizer must both be rescaled each time, or neither."
+            }
+            Self::Peak => {
+                "One key eight above the others: their weights, a quarter of a long row together, are each what a narrow format flushes."
             }
             Self::Falling => {
                 "The first key holds the maximum: no later block may rescale, nor drop, what came before."
@@ -201,7 +210,7 @@ impl Scores {
         match self {
             Self::TiesHigh => Some(TIED_SCORE),
             Self::TiesLow => Some(-TIED_SCORE - BELOW_TIE),
-            Self::Rising | Self::Falling => Some(0.0),
+            Self::Rising | Self::Falling | Self::Peak => Some(0.0),
             Self::Negative => Some(NEGATIVE_SCORE),
             Self::Minus120 => Some(SCORE_MINUS_120),
             Self::DeepNegative => Some(DEEP_SCORE),
@@ -253,6 +262,7 @@ pub(super) fn draw(problem: &Problem, scores: Scores, seed: u64) -> (Array4<f64>
         | Scores::TiesLow
         | Scores::Rising
         | Scores::Falling
+        | Scores::Peak
         | Scores::Negative
         | Scores::Minus120
         | Scores::DeepNegative => {
@@ -319,6 +329,8 @@ fn score_at(scores: Scores, position: usize, len: usize, rng: &mut ChaCha8Rng) -
         Scores::TiesLow => -TIED_SCORE - BELOW_TIE + spread,
         Scores::Rising => slope * position as f64 + spread,
         Scores::Falling => -slope * position as f64 + spread,
+        Scores::Peak if position == 0 => PEAK + spread,
+        Scores::Peak => spread,
         Scores::Minus120 => SCORE_MINUS_120 + spread,
         Scores::DeepNegative => DEEP_SCORE + spread,
         _ => NEGATIVE_SCORE + spread,

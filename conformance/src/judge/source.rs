@@ -128,6 +128,7 @@ impl Source {
             value: self.required("value", names.value.as_deref(), VALUE)?,
             bias: self.optional(names.bias.as_deref(), BIAS, 4)?,
             sink: self.optional(names.sink.as_deref(), SINK, 1)?,
+            descale: None,
         };
         let seen = match self.mask(names.mask.as_deref())? {
             None => None,

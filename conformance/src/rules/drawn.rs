@@ -2,6 +2,7 @@
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
+use flashproof_spec::quantization::Descales;
 use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::{Cotangents, Inputs, Tensor};
 use ndarray::ArrayD;
@@ -78,6 +79,7 @@ impl Distribution {
                 Some(Sink::Logits(format)) => Some(draw(Part::Sink, format, &problem.sink_shape())),
                 Some(Sink::Zero) | None => None,
             },
+            descale: Descales::ones(problem),
         }
     }
 

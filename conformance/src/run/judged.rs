@@ -224,6 +224,10 @@ fn verdict(tally: &Tally) -> Verdict {
 }
 
 fn findings(tally: &Tally, answer: &Answer<'_>) -> Vec<Finding> {
+    // No fault is modelled of inputs that do not stand for themselves.
+    if answer.problem.quantization.is_some() {
+        return Vec::new();
+    }
     diagnosis::diagnose(&Evidence {
         problem: answer.problem,
         profile: answer.profile,

@@ -37,11 +37,13 @@ pub enum Feature {
     Dropout,
     /// A layout that is not contiguous.
     Layout,
+    /// Inputs in 8 bits with descales.
+    Descale,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mask,
         Self::Bias,
         Self::Alibi,
@@ -49,6 +51,7 @@ impl Feature {
         Self::Sink,
         Self::Dropout,
         Self::Layout,
+        Self::Descale,
     ];
 
     /// Whether the case asks for it.
@@ -63,6 +66,7 @@ impl Feature {
             Self::Sink => problem.sink.is_some(),
             Self::Dropout => problem.dropout.is_some(),
             Self::Layout => !problem.layout.is_contiguous(),
+            Self::Descale => problem.quantization.is_some(),
         }
     }
 }
@@ -81,6 +85,7 @@ impl fmt::Display for Feature {
             Self::Sink => "sink",
             Self::Dropout => "dropout",
             Self::Layout => "layout",
+            Self::Descale => "descale",
         })
     }
 }

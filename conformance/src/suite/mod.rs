@@ -5,6 +5,7 @@ mod grid;
 mod masks;
 mod modified;
 pub mod pairwise;
+mod quantized;
 mod related;
 mod reported;
 mod special;
@@ -81,7 +82,7 @@ pub const DEFAULT_SEED: u64 = 1;
 /// The suite's cases for the given formats, in the order that they run.
 ///
 /// Names are unique. Combinations that a format cannot hold are left out, so formats differ a
-/// little in their cases; and where formats of bias and sinks are a difference in one format and
+/// little in their cases, those of 8 bits have their own, with descales; and where formats of bias and sinks are a difference in one format and
 /// none in another, that has fewer.
 #[must_use]
 pub fn cases(suite: Suite, formats: &[Format], seed: u64) -> Vec<Case> {
@@ -101,7 +102,10 @@ pub fn cases(suite: Suite, formats: &[Format], seed: u64) -> Vec<Case> {
     let mut names = HashSet::new();
     formats
         .iter()
-        .flat_map(|&format| everywhere.iter().filter_map(move |case| case.in_format(format)))
+        .flat_map(|&format| {
+            let cases = everywhere.iter().filter_map(move |case| case.in_format(format));
+            cases.chain(quantized::cases(format, seed))
+        })
         .filter(|case| names.insert(case.name.clone()))
         .collect()
 }

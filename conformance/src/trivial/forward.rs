@@ -30,7 +30,7 @@ pub(super) fn tensors(answer: Answer, question: &Question<'_>) -> BTreeMap<Quant
             (means(question, kept), Some(counted(question)))
         }
         Answer::Noise => {
-            let output = noise(problem.format, &problem.output_shape(), 0);
+            let output = noise(problem.output_format(), &problem.output_shape(), 0);
             (output, Some(noise(question.lse_format, &problem.lse_shape(), 1)))
         }
         Answer::Nan => (filled(question, f64::NAN), Some(lse_filled(question, f64::NAN))),
@@ -39,13 +39,13 @@ pub(super) fn tensors(answer: Answer, question: &Question<'_>) -> BTreeMap<Quant
             let other = other.expect("normal inputs fit every problem");
             let stale = reference::outputs(problem, &other);
             let lse = stale.lse.map(|lse| written(question, &lse.view3()));
-            (Tensor::rounded(problem.format, stale.output.values()), lse)
+            (Tensor::rounded(problem.output_format(), stale.output.values()), lse)
         }
         Answer::CopiedValue => (cycled(&question.inputs.value, &filled(question, 0.0)), None),
         Answer::CopiedQuery => (cycled(&question.inputs.query, &filled(question, 0.0)), None),
         Answer::Narrower => {
             let exact = reference::outputs(problem, question.inputs).output;
-            (reference::rounded(problem.format, &exact), None)
+            (reference::rounded(problem.output_format(), &exact), None)
         }
         _ => return BTreeMap::new(),
     };
@@ -55,7 +55,7 @@ pub(super) fn tensors(answer: Answer, question: &Question<'_>) -> BTreeMap<Quant
 
 fn filled(question: &Question<'_>, value: f64) -> Tensor {
     let shape = question.problem.output_shape();
-    Tensor::rounded(question.problem.format, &Array4::from_elem(shape, value).into_dyn())
+    Tensor::rounded(question.problem.output_format(), &Array4::from_elem(shape, value).into_dyn())
 }
 
 fn lse_filled(question: &Question<'_>, value: f64) -> Tensor {
@@ -71,7 +71,8 @@ fn written(question: &Question<'_>, nats: &ArrayView3<'_, f64>) -> Tensor {
 
 /// The mean, in each row, of the values that it sees, each times its factor; zero where it sees none.
 fn means(question: &Question<'_>, factor: impl Fn(&Question<'_>, Site) -> f64) -> Tensor {
-    let Question { problem, inputs, .. } = *question;
+    let problem = question.problem;
+    let inputs = question.inputs.dequantized(problem);
     let values = inputs.value.view4();
     let mut output = Array4::zeros(problem.output_shape());
     for (batch, head, query) in ndarray::indices(problem.lse_shape()) {
@@ -85,12 +86,13 @@ fn means(question: &Question<'_>, factor: impl Fn(&Question<'_>, Site) -> f64) -
         sum.mapv_inplace(|entry| entry / keys.len().max(1) as f64);
         output.slice_mut(s![batch, head, query, ..]).assign(&sum);
     }
-    Tensor::rounded(problem.format, &output.into_dyn())
+    Tensor::rounded(problem.output_format(), &output.into_dyn())
 }
 
 /// In every row, the mean of all values of the head that have a place in memory.
 fn mean_of_all(question: &Question<'_>) -> Tensor {
-    let Question { problem, inputs, .. } = *question;
+    let problem = question.problem;
+    let inputs = question.inputs.dequantized(problem);
     let values = inputs.value.view4();
     let mut output = Array4::zeros(problem.output_shape());
     for (batch, head) in ndarray::indices((problem.batch, problem.query_heads)) {
@@ -105,7 +107,7 @@ fn mean_of_all(question: &Question<'_>) -> Tensor {
             row.assign(&sum);
         }
     }
-    Tensor::rounded(problem.format, &output.into_dyn())
+    Tensor::rounded(problem.output_format(), &output.into_dyn())
 }
 
 /// The LSE of as many zeros as a row sees keys.

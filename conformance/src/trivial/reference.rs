@@ -36,7 +36,8 @@ pub(super) fn rounded(format: Format, tensor: &Tensor) -> Tensor {
 
 /// Output and LSE in `f64`.
 pub(super) fn outputs(problem: &Problem, inputs: &Inputs) -> Outputs {
-    let wide = Naive.forward(&widened(problem), &widened_inputs(inputs));
+    let inputs = inputs.dequantized(problem);
+    let wide = Naive.forward(&widened(problem), &widened_inputs(&inputs));
     wide.expect("the kernel takes every problem in f64")
 }
 
@@ -47,7 +48,8 @@ pub(super) fn gradients(problem: &Problem, inputs: &Inputs, cotangents: &Cotange
         output: widened_tensor(&cotangents.output),
         lse: cotangents.lse.as_ref().map(widened_tensor),
     };
-    let wide = Naive.backward(&widened(problem), &widened_inputs(inputs), &outputs, &cotangents);
+    let inputs = inputs.dequantized(problem);
+    let wide = Naive.backward(&widened(problem), &widened_inputs(&inputs), &outputs, &cotangents);
     wide.expect("the kernel takes every problem in f64")
 }
 
@@ -62,7 +64,7 @@ fn widened(problem: &Problem) -> Problem {
             Sink::Logits(_) => Sink::Logits(format),
         }),
         layout: Layout::Contiguous,
-        ..problem.clone()
+        ..problem.dequantized()
     }
 }
 
@@ -73,6 +75,7 @@ fn widened_inputs(inputs: &Inputs) -> Inputs {
         value: widened_tensor(&inputs.value),
         bias: inputs.bias.as_ref().map(widened_tensor),
         sink: inputs.sink.as_ref().map(widened_tensor),
+        descale: None,
     }
 }
 

@@ -15,7 +15,7 @@ use super::element::{Compared, Judge, Want};
 use super::empty::Empty;
 use super::place::{Location, Quantity};
 use super::strict;
-use super::substitute::{Oracles, Rows, Substitute};
+use super::substitute::{Dequantized, Oracles, Rows, Substitute};
 use super::tally::Tally;
 use crate::adapter::{Choices, EmptyRow};
 
@@ -44,9 +44,10 @@ pub fn judge_rows(
     rows: &[RowIndex],
     visit: impl Fn(&[Compared]) + Sync,
 ) -> Result<Tally, OracleError> {
+    let exact = Dequantized::of(answer);
     let without_sink = Substitute::without_sink(answer);
     let mean = Substitute::mean(answer);
-    let oracles = Oracles::new(answer, without_sink.as_ref(), mean.as_ref())?;
+    let oracles = Oracles::new(answer, exact.as_ref(), without_sink.as_ref(), mean.as_ref())?;
     let judge = RowJudge {
         answer,
         without_sink: without_sink.as_ref().map(|it| it.answer(answer)),
@@ -171,17 +172,44 @@ impl Answer<'_> {
             return ForwardBounds { output: vec![NO_BOUND; row.outputs.len()], lse };
         };
         let values = self.kept_values(row);
-        bound::forward(self.problem, self.profile, condition, &values.view())
+        match self.descaled(row.index) {
+            None => bound::forward(self.problem, self.profile, condition, &values.view()),
+            Some((product_unit_hi, value_unit_hi)) => {
+                let condition =
+                    &RowCondition { product_unit_hi, value_unit_hi, ..condition.clone() };
+                bound::forward(self.problem, self.profile, condition, &values.view())
+            }
+        }
+    }
+
+    /// What products of entries of query and key, and entries of values, of a row's head are multiplied
+    /// by at most; `None` without descales.
+    fn descaled(&self, RowIndex { batch, head, query }: RowIndex) -> Option<(f64, f64)> {
+        let (quantization, descales) =
+            self.problem.quantization.zip(self.inputs.descale.as_ref())?;
+        let (key, value) = descales.largest_of(batch, self.problem.key_head_of(head));
+        let query = descales.query.view3()[[batch, head, quantization.query.of(query)]];
+        // Products of two f32 numbers are exact.
+        Some((query * key, value))
+    }
+
+    /// What a value's entries are multiplied by.
+    fn value_descale(&self, batch: usize, key_head: usize, key: usize) -> f64 {
+        let descales = self.problem.quantization.zip(self.inputs.descale.as_ref());
+        descales.map_or(1.0, |(quantization, descales)| {
+            descales.value.view3()[[batch, key_head, quantization.value.of(key)]]
+        })
     }
 
     /// The values of the weighted keys, each times its factor of dropout, `[key, entry]`.
     pub(crate) fn kept_values(&self, row: &Row) -> Array2<f64> {
         let RowIndex { batch, head, query } = row.index;
         let values = self.inputs.value.view4();
-        let values = values.slice(s![batch, self.problem.key_head_of(head), .., ..]);
+        let key_head = self.problem.key_head_of(head);
+        let values = values.slice(s![batch, key_head, .., ..]);
         let kept = |(i, entry)| {
             let key = row.weighted[i];
-            let value: f64 = values[[key, entry]];
+            let value: f64 = values[[key, entry]] * self.value_descale(batch, key_head, key);
             let factor = self.problem.dropout_at(Site { batch, head, query, key });
             // A column that holds an infinity or a NaN is judged by those, not by a bound.
             if value.is_finite() { factor * value } else { 0.0 }
@@ -209,6 +237,8 @@ impl Answer<'_> {
             output_lo: vec![0.0],
             output_hi: vec![0.0],
             sink: None,
+            product_unit_hi: 0.0,
+            value_unit_hi: 0.0,
         };
         let problem = Problem { sink: None, softcap: None, ..self.problem.clone() };
         let values = Array2::zeros((1, 1));

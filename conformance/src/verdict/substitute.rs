@@ -3,7 +3,6 @@
 use flashproof_oracle::error::OracleError;
 use flashproof_oracle::forward::{Options, Oracle};
 use flashproof_oracle::row::{Row, RowIndex};
-use flashproof_spec::format::Format;
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::{Problem, Scale};
 use flashproof_spec::tensor::Inputs;
@@ -14,8 +13,25 @@ use crate::adapter::{EmptyRow, LseSink};
 /// A problem of the same queries, keys and values, with its inputs.
 #[derive(Debug)]
 pub(super) struct Substitute {
-    pub(super) problem: Problem,
-    pub(super) inputs: Inputs,
+    problem: Problem,
+    inputs: Inputs,
+    exact: Option<Dequantized>,
+}
+
+/// The problem and the inputs that quantized ones stand for, of which the exact answer is.
+#[derive(Debug)]
+pub(super) struct Dequantized {
+    problem: Problem,
+    inputs: Inputs,
+}
+
+impl Dequantized {
+    /// `None` where inputs stand for themselves.
+    pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
+        answer.problem.quantization?;
+        let Answer { problem, inputs, .. } = answer;
+        Some(Self { problem: problem.dequantized(), inputs: inputs.dequantized(problem) })
+    }
 }
 
 impl Substitute {
@@ -26,7 +42,7 @@ impl Substitute {
             return None;
         }
         let problem = Problem { sink: None, ..answer.problem.clone() };
-        Some(Self { problem, inputs: Inputs { sink: None, ..answer.inputs.clone() } })
+        Some(Self::new(answer, problem, Inputs { sink: None, ..answer.inputs.clone() }))
     }
 
     /// The problem in which each row is the mean of the values of the keys in use, where the kernel
@@ -49,8 +65,13 @@ impl Substitute {
             dropout: None,
             ..answer.problem.clone()
         };
-        let Inputs { query, key, value, .. } = answer.inputs.clone();
-        Some(Self { problem, inputs: Inputs::new(query, key, value) })
+        let inputs = Inputs { bias: None, sink: None, ..answer.inputs.clone() };
+        Some(Self::new(answer, problem, inputs))
+    }
+
+    fn new(answer: &Answer<'_>, problem: Problem, inputs: Inputs) -> Self {
+        let exact = Dequantized::of(&Answer { problem: &problem, inputs: &inputs, ..*answer });
+        Self { problem, inputs, exact }
     }
 
     /// The answer to this problem in place of that to the one asked.
@@ -79,13 +100,13 @@ pub(super) struct Oracles<'a> {
 impl<'a> Oracles<'a> {
     pub(super) fn new(
         answer: &Answer<'a>,
+        exact: Option<&'a Dequantized>,
         without_sink: Option<&'a Substitute>,
         mean: Option<&'a Substitute>,
     ) -> Result<Self, OracleError> {
-        let format = answer.profile.lse_format;
-        let of = |it: &'a Substitute| oracle(&it.problem, &it.inputs, format);
+        let of = |it: &'a Substitute| oracle(&it.answer(answer), it.exact.as_ref());
         Ok(Self {
-            asked: oracle(answer.problem, answer.inputs, format)?,
+            asked: oracle(answer, exact)?,
             without_sink: without_sink.map(of).transpose()?,
             mean: mean.map(of).transpose()?,
         })
@@ -105,9 +126,16 @@ impl<'a> Oracles<'a> {
 }
 
 fn oracle<'a>(
-    problem: &'a Problem,
-    inputs: &'a Inputs,
-    lse_format: Format,
+    answer: &Answer<'a>,
+    exact: Option<&'a Dequantized>,
 ) -> Result<Oracle<'a>, OracleError> {
-    Oracle::new(problem, inputs, Options::new(lse_format))
+    let Answer { problem, inputs, profile, .. } = *answer;
+    let options = Options {
+        output_format: Some(problem.output_format()),
+        ..Options::new(profile.lse_format)
+    };
+    match exact {
+        None => Oracle::new(problem, inputs, options),
+        Some(exact) => Oracle::new(&exact.problem, &exact.inputs, options),
+    }
 }

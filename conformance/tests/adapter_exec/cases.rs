@@ -142,6 +142,7 @@ fn a_format_not_declared_is_unsupported() {
         value: zero(&problem.value_shape()),
         bias: None,
         sink: None,
+        descale: None,
     };
     let expected = "e4m3 is not among its formats, f64, f32, f16, bf16";
     let expected = Err(Failure::Unsupported(expected.to_owned()));
@@ -242,6 +243,7 @@ fn a_worker_that_never_reads_times_out() {
         value: one(&problem.value_shape()),
         bias: None,
         sink: None,
+        descale: None,
     };
     let expected = Err(Failure::TimedOut { seconds: SHORT.as_secs_f64() });
     assert_eq!(subject.forward(&problem, &inputs), expected);

@@ -1,6 +1,9 @@
 //! What becomes of cases whose tensors stand in buffers, and of those with further tensors.
 
+use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::{Backward, Failure, OwnershipError, Subject};
+use flashproof_conformance::case::QUANTIZED_FORMATS;
+use flashproof_conformance::suite::{DEFAULT_SEED, Suite, cases};
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
 use libtest_mimic::Trial;
@@ -17,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial("layouts::a_changed_input_buffer_is_caught", a_changed_input_buffer_is_caught),
         trial("layouts::may_be_unsupported", may_be_unsupported),
         trial("scores::come_with_tensors_of_their_own", come_with_tensors_of_their_own),
+        trial("descales::come_with_tensors_of_their_own", descales_come_with_tensors),
         trial("merge::joins_partial_results", joins_partial_results),
         trial("merge::not_declared_is_never_asked_for", not_declared_is_never_asked_for),
     ]
@@ -98,6 +102,22 @@ fn joins_partial_results() {
         assert_eq!(subject.merge(&problem, &parts), Ok(whole), "{format}");
         let why = "there are no partial results to merge".to_owned();
         assert_eq!(subject.merge(&problem, &[]), Err(Failure::Environment(why)));
+    }
+}
+
+/// What crosses the pipe and the files is what a kernel in this process is given.
+fn descales_come_with_tensors() {
+    let mut remote = start("quantized", "", LONG);
+    let mut here = Builtin::open("quantized").expect("a kernel");
+    for format in QUANTIZED_FORMATS {
+        assert_eq!(remote.profile(format), here.profile(format));
+        let cases = cases(Suite::Quick, &[format], DEFAULT_SEED);
+        for case in cases.iter().filter(|case| case.poison.is_none()).step_by(4) {
+            let inputs = case.inputs().expect("inputs");
+            let expected = here.forward(&case.problem, &inputs);
+            assert!(expected.is_ok(), "{}", case.name);
+            assert_eq!(remote.forward(&case.problem, &inputs), expected, "{}", case.name);
+        }
     }
 }
 

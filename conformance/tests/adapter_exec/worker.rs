@@ -40,6 +40,10 @@ pub fn kernel() -> Box<dyn Kernel> {
 pub fn run(fault: &str, file: Option<&String>) {
     let kernel = kernel();
     let stdin = std::io::stdin().lock();
+    if fault == "quantized" {
+        let kernel = flashproof_kernels::builtin(fault).expect("a built-in kernel");
+        return serve::serve(kernel.as_ref(), stdin, std::io::stdout()).expect("requests");
+    }
     if fault == "none" {
         return serve::serve(kernel.as_ref(), stdin, std::io::stdout()).expect("requests");
     }

@@ -11,3 +11,6 @@ pub mod pointed;
 pub mod property;
 pub mod python;
 pub mod scored;
+
+/// The built-in kernels that have both passes, in every format but the 8-bit ones.
+pub const COMPLETE: [&str; 3] = ["naive", "tiled", "split"];

@@ -55,7 +55,14 @@ pub fn inputs(problem: &Problem) -> Inputs {
         if padding(b, i) { f64::NAN } else { value(h, i, entry) }
     });
     let tensor = |values: Array4<f64>| exact(problem.format, values);
-    Inputs { query: tensor(query), key: tensor(key), value: tensor(value), bias: None, sink: None }
+    Inputs {
+        query: tensor(query),
+        key: tensor(key),
+        value: tensor(value),
+        bias: None,
+        sink: None,
+        descale: None,
+    }
 }
 
 /// 0, 1 and 2 for the entries of an output, and 1 and 2 for the LSE: too little to turn the sign of a

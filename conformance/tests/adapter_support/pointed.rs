@@ -58,7 +58,14 @@ pub fn inputs(problem: &Problem) -> Inputs {
         if padding(b, i) { f64::NAN } else { value(h, i, entry) }
     });
     let tensor = |values: Array4<f64>| exact(problem.format, values);
-    Inputs { query: tensor(query), key: tensor(key), value: tensor(value), bias: None, sink: None }
+    Inputs {
+        query: tensor(query),
+        key: tensor(key),
+        value: tensor(value),
+        bias: None,
+        sink: None,
+        descale: None,
+    }
 }
 
 /// The exact answer: the value pointed at, and the score of its key; 0 and minus infinity in a row

@@ -131,3 +131,54 @@ impl Element for bf16 {
         Self::from_f32(value)
     }
 }
+
+/// An `e4m3` number, held as the equal `f32`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct E4m3(f32);
+
+/// An `e5m2` number, held as the equal `f32`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct E5m2(f32);
+
+impl Element for E4m3 {
+    const FORMAT: Format = Format::E4m3;
+    type Accumulator = f32;
+
+    fn from_exact(value: f64) -> Self {
+        Self(value as f32)
+    }
+
+    fn to_exact(self) -> f64 {
+        f64::from(self.0)
+    }
+
+    fn load(self) -> f32 {
+        self.0
+    }
+
+    /// NaN past the largest: the format has no infinity.
+    fn store(value: f32) -> Self {
+        Self(Self::FORMAT.round(f64::from(value)) as f32)
+    }
+}
+
+impl Element for E5m2 {
+    const FORMAT: Format = Format::E5m2;
+    type Accumulator = f32;
+
+    fn from_exact(value: f64) -> Self {
+        Self(value as f32)
+    }
+
+    fn to_exact(self) -> f64 {
+        f64::from(self.0)
+    }
+
+    fn load(self) -> f32 {
+        self.0
+    }
+
+    fn store(value: f32) -> Self {
+        Self(Self::FORMAT.round(f64::from(value)) as f32)
+    }
+}

@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use flashproof_spec::problem::Problem;
+use flashproof_spec::quantization::Descales;
 use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::Inputs;
 use ndarray::{Array4, ArrayView2, s};
 use num_traits::{Float, Zero};
 
 use super::convert::{addends, elements};
+use super::descale::HeadDescale;
 use super::dropout::HeadDropout;
 use super::element::Element;
 use super::row::dot;
@@ -33,6 +35,8 @@ pub(super) struct Head<'a, E: Element> {
     pub(super) sink: Option<E::Accumulator>,
     /// Which weights meet the values.
     pub(super) dropout: HeadDropout<'a, E::Accumulator>,
+    /// What entries are multiplied by, where the problem is quantized.
+    pub(super) descale: Option<HeadDescale<E::Accumulator>>,
 }
 
 impl<E: Element> Head<'_, E> {
@@ -78,6 +82,7 @@ pub(super) struct Heads<'a, E: Element> {
     bias: Vec<E::Accumulator>,
     /// The logit of each query head's sink; empty where the problem gives none.
     sink: Vec<E::Accumulator>,
+    descale: Option<Descales>,
 }
 
 impl<'a, E: Element> Heads<'a, E> {
@@ -87,7 +92,8 @@ impl<'a, E: Element> Heads<'a, E> {
             [&inputs.query, &inputs.key, &inputs.value].map(|tensor| elements(&tensor.view4()));
         let bias = inputs.bias.as_ref().map(addends).unwrap_or_default();
         let sink = inputs.sink.as_ref().map(addends).unwrap_or_default();
-        Self { problem, scale, query, key, value, bias, sink }
+        let descale = inputs.descale.clone();
+        Self { problem, scale, query, key, value, bias, sink, descale }
     }
 
     /// Query head `query_head` of batch member `batch`, with the key head that it reads:
@@ -107,6 +113,7 @@ impl<'a, E: Element> Heads<'a, E> {
             score_rule: ScoreRule::new(self.problem, self.scale, bias, batch, query_head),
             sink: self.sink(query_head),
             dropout: HeadDropout::new(self.problem, batch, query_head),
+            descale: HeadDescale::new(self.problem, self.descale.as_ref(), batch, query_head),
         }
     }
 

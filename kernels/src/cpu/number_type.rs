@@ -5,7 +5,7 @@ use flashproof_spec::problem::{Problem, Scale};
 use flashproof_spec::score::Softcap;
 use half::{bf16, f16};
 
-use super::element::{Accumulator, Element};
+use super::element::{Accumulator, E4m3, E5m2, Element};
 use crate::Unsupported;
 
 /// A computation that is written once for every number type.
@@ -17,7 +17,8 @@ pub(super) trait Computation {
     fn run<E: Element>(self, scale: E::Accumulator) -> Self::Answer;
 }
 
-/// Runs `computation` in the number type of the problem's format.
+/// Runs `computation` in the number type of the problem's format, for a kernel that does not know
+/// descales, and so neither formats of 8 bits.
 pub(super) fn run<C: Computation>(
     kernel: &str,
     problem: &Problem,
@@ -39,15 +40,32 @@ pub(super) fn run<C: Computation>(
         head_dim: _,
         value_dim: _,
         format,
+        quantization,
         scale: _,
         mask: _,
     } = problem;
     let answer = match format {
+        _ if quantization.is_some() => Err("inputs with descales".to_owned()),
         Format::F64 => run_as::<f64, C>(problem, computation),
         Format::F32 => run_as::<f32, C>(problem, computation),
         Format::F16 => run_as::<f16, C>(problem, computation),
         Format::Bf16 => run_as::<bf16, C>(problem, computation),
         Format::Tf32 | Format::E4m3 | Format::E5m2 => Err(format!("number format {format}")),
+    };
+    answer.map_err(|feature| Unsupported { kernel: kernel.to_owned(), feature })
+}
+
+/// Runs `computation` in the number type of inputs with descales.
+pub(super) fn run_quantized<C: Computation>(
+    kernel: &str,
+    problem: &Problem,
+    computation: C,
+) -> Result<C::Answer, Unsupported> {
+    let answer = match problem.format {
+        _ if problem.quantization.is_none() => Err("inputs of 8 bits without descales".to_owned()),
+        Format::E4m3 => run_as::<E4m3, C>(problem, computation),
+        Format::E5m2 => run_as::<E5m2, C>(problem, computation),
+        format => Err(format!("number format {format}")),
     };
     answer.map_err(|feature| Unsupported { kernel: kernel.to_owned(), feature })
 }

@@ -64,6 +64,7 @@ fn gathered_inputs(problem: &Problem, inputs: &StoredInputs) -> Inputs {
         value: gather(problem, Placed::Value, &inputs.value),
         bias: inputs.bias.clone(),
         sink: inputs.sink.clone(),
+        descale: inputs.descale.clone(),
     }
 }
 

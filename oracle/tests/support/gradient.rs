@@ -200,7 +200,7 @@ pub fn gradient_case() -> impl Strategy<Value = GradientCase> {
             );
             tensors.prop_map(move |(query, key, value, output, lse)| GradientCase {
                 problem: problem.clone(),
-                inputs: Inputs { query, key, value, bias: None, sink: None },
+                inputs: Inputs { query, key, value, bias: None, sink: None, descale: None },
                 cotangents: Cotangents { output, lse },
                 lse_format,
             })

@@ -12,6 +12,18 @@
 //! additions; multiplying a partial sum by a rescaling factor is one more rounding of the same
 //! kind. (Blanchard, Higham, Higham 2021, doi:10.1093/imanum/draa038, bound a chain by its depth;
 //! the subset argument removes the depth and halves the mass under cancellation.)
+//!
+//! # Tensor cores
+//! A step of `k` products aligns them and the accumulator to the greatest of their exponents `e` and
+//! truncates each to a multiple of `2^(e - F)`, then their exact sum to `ob` fraction bits. Where `2^e`
+//! is at most the largest addend, which is a subset sum, a step errs by at most
+//! `(k + 1) 2^-F + 2^-ob` of `H + E`, so that `t` steps err by `g/(1 - g) H`, `g = t ((k + 1) 2^-F + 2^-ob)`.
+//! From `g = 1` on nothing is bounded.
+//!
+//! A subnormal operand is aligned by the least exponent of its format, and zero by that of `f32`
+//! (MMA-Sim, arXiv 2511.10909), so there `2^e` may exceed the product: it is at most the smallest
+//! normal number of the one factor times the largest of the other, `A`. That adds at most
+//! `t (k + 1) 2^-F A` to what the steps truncate, and as much to mass and total of what they add.
 
 use super::outward::Upper;
 use crate::format::Format;
@@ -32,12 +44,20 @@ pub(super) struct Sum {
     pub(super) mass: Upper,
     /// `|sum x_i|` of the same terms.
     pub(super) total: Upper,
+    /// `A`: what `2^e` of a product comes to at most where that exceeds the product itself; of
+    /// interest to tensor cores alone.
+    pub(super) aligned: Upper,
 }
 
 impl Sum {
     /// A sum over every position, in one go.
-    pub(super) const fn contiguous(terms: usize, mass: Upper, total: Upper) -> Self {
-        Self { terms, positions: terms, runs: 0, rescalings: 0, mass, total }
+    pub(super) const fn contiguous(
+        terms: usize,
+        mass: Upper,
+        total: Upper,
+        aligned: Upper,
+    ) -> Self {
+        Self { terms, positions: terms, runs: 0, rescalings: 0, mass, total, aligned }
     }
 }
 
@@ -63,12 +83,20 @@ pub(super) fn error(accumulation: Accumulation, sum: &Sum) -> Upper {
             // A chunk without a term adds zeros, exactly.
             let touched = sum.terms.min(sum.positions.div_ceil(chunk) + 2 * sum.runs);
             let steps = Upper::count(touched + sum.rescalings);
-            let per_step =
-                Upper::count(chunk + 1) * power_of_half(fraction_bits) + power_of_half(output_bits);
-            let g = steps * per_step;
-            g / g.complement() * half(sum.mass + sum.total)
+            let truncated = Upper::count(chunk + 1) * power_of_half(fraction_bits);
+            let g = steps * (truncated + power_of_half(output_bits));
+            let aligned = steps * truncated * sum.aligned;
+            aligned + g / g.complement() * (half(sum.mass + sum.total) + aligned)
         }
     }
+}
+
+/// `A` of products of two numbers of these formats.
+pub(super) fn aligned(one: Format, other: Format) -> Upper {
+    let reach = |subnormal: Format, factor: Format| {
+        Upper::new(subnormal.smallest_normal()) * Upper::new(factor.max_finite())
+    };
+    reach(one, other).max(reach(other, one))
 }
 
 /// The format of the accumulator; a tensor core's results are in the arithmetic's.
@@ -151,6 +179,7 @@ mod tests {
                 rescalings: 0,
                 mass: Upper::new(mass),
                 total: Upper::new(total.abs()),
+                aligned: Upper::ZERO,
             };
             let bound = error(Accumulation::Ieee { format, depth: None }, &sum);
             prop_assert!((computed - total).abs() <= bound.get());

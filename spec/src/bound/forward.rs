@@ -21,6 +21,10 @@
 //! - products and sums: [`super::accumulation::error`] with mass `(1 + a) V'_j` and total
 //!   `|o'_j| + a V'_j`, the rescalings counted as roundings;
 //! - the numerator carried between blocks in a narrower format: one rounding a block;
+//! - descales of the value ([`crate::quantization`]): one rounding of the finished sum, or one of each
+//!   part and its addition to the others, counted as rescalings are;
+//! - a scale of the weights, exact where it is a power of two: what they lose by underflow is divided
+//!   by it;
 //! - parts that are finished by themselves: [`super::merge`];
 //! - dropout: its factor `z_i` is part of the values here, exactly, `z_i v_ij`. It may be rounded itself,
 //!   and so may its product: with the weight before or after that is rounded to the weight format
@@ -47,11 +51,13 @@
 use ndarray::{ArrayView1, ArrayView2};
 
 use super::accumulation::{self, Sum};
-use super::outward::Upper;
+use super::outward::{Lower, Upper};
 use super::weight::{self, Weights};
 use super::{Bound, NoBound, RowCondition, lse, merge, range};
+use crate::format::Format;
 use crate::problem::Problem;
 use crate::profile::{Normalizer, Profile, Weights as WeightRounding};
+use crate::quantization::Descale;
 use crate::score::Dropout;
 
 /// `1 / (1 - probability)`, and the product with it.
@@ -126,8 +132,7 @@ impl NormalizerError {
             + weight::underflow(profile) * Upper::count(keys + extra + rescalings)
             + weight::narrowing_underflow(profile, carried) * Upper::count(1 + rescalings);
         if profile.normalizer == Normalizer::Rounded {
-            lost = lost
-                + weight::narrowing_underflow(profile, profile.weight_format) * Upper::count(keys);
+            lost = lost + weight::weight_underflow(profile) * Upper::count(keys);
         }
         let lost = lost / weights.own_normalizer;
         Self {
@@ -179,9 +184,10 @@ impl<'a> Row<'a> {
         };
         let output = self.output(entry);
         let rounded = before_output
-            + weight::narrowing(self.profile, self.problem.format) * (output + before_output)
-            + weight::narrowing_underflow(self.profile, self.problem.format);
-        weight::within_range(rounded, output, self.problem.format)
+            + weight::narrowing(self.profile, self.problem.output_format())
+                * (output + before_output)
+            + weight::narrowing_underflow(self.profile, self.problem.output_format());
+        weight::within_range(rounded, output, self.problem.output_format())
     }
 
     /// `|o_j|`.
@@ -268,21 +274,51 @@ impl<'a> Row<'a> {
         let rounding = per_weight * magnitude;
         let rescalings = weight::rescalings(self.problem, profile);
         let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
-        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
-        let lost = self.lost(values_mass, weight_tiny, rescalings);
+        let lost = self.lost(values_mass, weight::weight_underflow(profile), rescalings);
         let sum = Sum {
             terms: values.len(),
             positions: self.problem.key_len,
-            runs: 1 + rescalings,
-            rescalings,
+            runs: 1 + rescalings + self.descaled_blocks(),
+            rescalings: rescalings + self.descalings(rescalings),
             mass: magnitude + rounding + lost,
             total: total + rounding + lost,
+            aligned: self.aligned(values),
         };
         let summation = accumulation::error(profile.value_accumulation, &sum);
         let carried = weight::narrowing(profile, profile.carried_format).compound(1 + rescalings)
             * (sum.mass + summation);
         let merged = merge::numerator_error(profile) * (sum.mass + summation + carried);
         rounding + summation + carried + merged + lost
+    }
+
+    /// How many parts of the sum have a descale of the value of their own.
+    fn descaled_blocks(&self) -> usize {
+        match self.problem.quantization.map(|quantization| quantization.value) {
+            None | Some(Descale::Head) => 0,
+            Some(descale) => descale.count(self.problem.key_len),
+        }
+    }
+
+    /// Roundings on the way of a term that descales of the value bring: one product with the finished
+    /// sum, or for each part one with the part, and its addition to the others.
+    fn descalings(&self, rescalings: usize) -> usize {
+        match (self.problem.quantization, self.descaled_blocks()) {
+            (None, _) => 0,
+            (Some(_), 0) => 1,
+            (Some(_), blocks) => 2 * (1 + rescalings + blocks),
+        }
+    }
+
+    /// What a tensor core may align a product of a weight and a value by beyond its magnitude.
+    fn aligned(&self, values: &ArrayView1<'_, f64>) -> Upper {
+        let of = |format: Format| Upper::new(format.smallest_normal());
+        let largest = values.iter().fold(Upper::ZERO, |most, v| most.max(Upper::new(v.abs())));
+        let value = of(self.problem.format)
+            * Upper::new(self.condition.value_unit_hi)
+            * self.weights.largest;
+        let weight =
+            of(self.profile.weight_format) * largest / Lower::new(self.profile.weight_scale);
+        weight.max(value) / self.weights.own_normalizer
     }
 
     pub(super) fn per_weight_error(&self) -> Upper {
@@ -300,6 +336,7 @@ impl<'a> Row<'a> {
                 (narrow.and(weight::division_error(profile)), narrow)
             }
         };
+        let own = own.and(weight::weight_scaling(profile));
         match self.problem.dropout {
             None => own,
             Some(_) => own.and(kept).and(weight::unit(profile).compound(DROPOUT_ROUNDINGS)),

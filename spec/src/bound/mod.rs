@@ -81,6 +81,11 @@ pub struct RowCondition {
     pub output_hi: Vec<f64>,
     /// The sink, where the row has one.
     pub sink: Option<SinkCondition>,
+    /// What the product of an entry of the query and one of a key is multiplied by beside the scale:
+    /// the largest product of their descales; 1 without.
+    pub product_unit_hi: f64,
+    /// What an entry of a value is multiplied by: the largest descale; 1 without.
+    pub value_unit_hi: f64,
 }
 
 /// The exact data of a sink in one query row, rounded outward to `f64`.

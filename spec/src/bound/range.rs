@@ -79,10 +79,22 @@ pub(super) fn weights_overflow(problem: &Problem, profile: &Profile, weights: &W
     let weight = Upper::new(2.0) * weights.largest;
     let terms = weights.keys.len() + weight::extra_terms(problem);
     let normalizer = weight * Upper::count(terms);
-    let kept = problem.dropout.as_ref().map_or(1.0, |dropout| dropout.scale.max(1.0));
-    (weight * Upper::new(kept)).get() > profile.weight_format.max_finite()
-        || normalizer.get() > profile.arithmetic.max_finite()
+    normalizer.get() > profile.arithmetic.max_finite()
         || profile.carried_normalizer.is_some_and(|it| normalizer.get() > it.max_finite())
+        || weights_overflow_their_format(problem, profile, weights)
+}
+
+/// Whether a weight, as it is scaled and multiplied by dropout, might round to more than the largest
+/// number of its format: half an ulp past that, of which `u/2` of it is less.
+fn weights_overflow_their_format(problem: &Problem, profile: &Profile, weights: &Weights) -> bool {
+    /// Scaling, and the factor of dropout and its product.
+    const ROUNDINGS: usize = 3;
+    let kept = problem.dropout.as_ref().map_or(1.0, |dropout| dropout.scale.max(1.0));
+    let rounded = Upper::ONE + weight::unit(profile).compound(ROUNDINGS);
+    let scaled = weights.largest * Upper::new(profile.weight_scale) * Upper::new(kept) * rounded;
+    let format = profile.weight_format;
+    let largest = format.max_finite() * (1.0 + format.unit_roundoff() / 2.0).next_down();
+    scaled.get() > largest.next_down()
 }
 
 /// Whether a kernel might find the sink's weight infinite, or the reciprocal of the normalizer below

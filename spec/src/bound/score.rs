@@ -8,6 +8,9 @@
 //! roundings of each product's factors where the scale is folded into them, by the underflow of the
 //! products, and by its rounding to the score format.
 //!
+//! Under descales ([`crate::quantization`]) the factor is `scale` times those of query and key. It is
+//! not common to the keys, so its `n_c + 2` roundings and the product's count here, relative to `|x|`.
+//!
 //! # What is added
 //! A kernel adds bias and ALiBi term after the product is complete: in nats, in base two, or, divided by
 //! the scale, to the unscaled product. It multiplies `x` by its factor and the others by a constant of
@@ -61,6 +64,8 @@ pub(super) struct ScoreParts {
     pub(super) score: Upper,
     /// `|y| / cap`, with `y` what the softcap is taken of, from below; 0 without softcap.
     pub(super) cap_argument_lo: f64,
+    /// What a product of stored entries is multiplied by beside the scale, from above.
+    pub(super) unit: Upper,
 }
 
 /// A number from above, and the most that the kernel's differs from it.
@@ -140,12 +145,14 @@ pub(super) fn additions(problem: &Problem) -> usize {
 /// `|computed - exact|`, in nats, of the scaled product.
 pub(super) fn product_error(problem: &Problem, profile: &Profile, parts: ScoreParts) -> Upper {
     let ScoreParts { mass, product, .. } = parts;
-    let sum = Sum::contiguous(problem.head_dim, mass, product);
+    let scale = scale_magnitude(problem);
+    let aligned = scale * parts.unit * accumulation::aligned(problem.format, problem.format);
+    let sum = Sum::contiguous(problem.head_dim, mass, product, aligned);
     let dot = accumulation::error(profile.score_accumulation, &sum)
         + operand_error(problem, profile, parts);
+    let dot = dot + descaling(problem, profile) * (product + dot);
     dot + narrowing(profile, profile.score_format) * (product + dot)
-        + narrowing_underflow(profile, profile.score_format)
-            * scale_magnitude(problem).max(Upper::ONE)
+        + narrowing_underflow(profile, profile.score_format) * scale.max(Upper::ONE)
 }
 
 /// The part of it that comes before the sum: factors rounded beforehand, and products that underflow.
@@ -163,6 +170,16 @@ pub(super) fn operand_error(problem: &Problem, profile: &Profile, parts: ScorePa
         + sum_underflow(profile, profile.score_accumulation)
             * scale.max(Upper::ONE)
             * Upper::count(2 * problem.head_dim)
+}
+
+/// Relative error of a product whose factor is not common to the row, for descales of keys differ.
+fn descaling(problem: &Problem, profile: &Profile) -> Upper {
+    /// Product of two descales, of that with the scale, and of that with the dot product.
+    const ROUNDINGS: usize = 3;
+    match problem.quantization {
+        None => Upper::ZERO,
+        Some(_) => unit(profile).compound(profile.scale_roundings as usize + ROUNDINGS),
+    }
 }
 
 /// `|computed - exact|` of the sum, of magnitude `total`, of `value` and addends, the terms of which err

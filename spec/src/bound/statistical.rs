@@ -112,8 +112,9 @@ pub struct Spreads {
 /// drawn independently.
 #[must_use]
 pub fn not_applicable(problem: &Problem, profile: &Profile) -> Option<NotApplicable> {
-    let Problem { softcap, bias, alibi, sink, dropout, .. } = problem;
+    let Problem { softcap, bias, alibi, sink, dropout, quantization, .. } = problem;
     let modified = softcap.is_some()
+        || quantization.is_some()
         || bias.is_some()
         || alibi.is_some()
         || sink.is_some()
@@ -238,8 +239,7 @@ impl<'a> Model<'a> {
         let Row { problem, profile, weights, .. } = &self.row;
         let rescalings = weight::rescalings(problem, profile);
         let values_mass: Upper = values.iter().map(|v| Upper::new(v.abs())).sum();
-        let weight_tiny = weight::narrowing_underflow(profile, profile.weight_format);
-        let lost = self.row.lost(values_mass, weight_tiny, rescalings);
+        let lost = self.row.lost(values_mass, weight::weight_underflow(profile), rescalings);
         let magnitude = self.row.magnitude(values);
         let per_weight = self.row.per_weight_error();
         let rounding = per_weight * magnitude;
@@ -250,6 +250,8 @@ impl<'a> Model<'a> {
             rescalings,
             mass: magnitude + rounding + lost,
             total: total + rounding + lost,
+            // Of tensor cores alone.
+            aligned: Upper::ZERO,
         };
         let summation = accumulation::error(profile.value_accumulation, &sum);
         let carried = weight::narrowing(profile, profile.carried_format).compound(1 + rescalings)
@@ -324,7 +326,7 @@ impl Key {
     ) -> Self {
         let parts = weight::parts(row, i);
         let operands = score::operand_error(problem, profile, parts);
-        let sum = Sum::contiguous(problem.head_dim, parts.mass, parts.product);
+        let sum = Sum::contiguous(problem.head_dim, parts.mass, parts.product, Upper::ZERO);
         let added = accumulation::error(profile.score_accumulation, &sum);
         let narrow =
             weight::narrowing(profile, profile.score_format) * (parts.product + added + operands);

@@ -48,6 +48,9 @@ use crate::format::Format;
 use crate::problem::{Problem, Scale};
 use crate::profile::{Accumulation, Normalizer, Profile};
 
+/// The product with the scale of the weights, and the product with its reciprocal, itself rounded.
+const WEIGHT_SCALINGS: usize = 3;
+
 /// Errors of the weights of one row.
 pub(super) struct Weights {
     /// Those of the keys.
@@ -125,6 +128,18 @@ pub(super) fn narrowing_underflow(profile: &Profile, to: Format) -> Upper {
     if narrows(profile, to) { lost_below(to, profile.flush_to_zero) } else { Upper::ZERO }
 }
 
+/// What rounding a weight can add absolutely, in units of the weight before it is scaled.
+pub(super) fn weight_underflow(profile: &Profile) -> Upper {
+    narrowing_underflow(profile, profile.weight_format) / Lower::new(profile.weight_scale)
+}
+
+/// Relative error of scaling weights and of undoing it; nothing where the scale is a power of two.
+pub(super) fn weight_scaling(profile: &Profile) -> Upper {
+    let is_power_of_two =
+        profile.weight_scale.to_bits().trailing_zeros() >= f64::MANTISSA_DIGITS - 1;
+    if is_power_of_two { Upper::ZERO } else { unit(profile).compound(WEIGHT_SCALINGS) }
+}
+
 /// What rounding to a narrower format can change relatively; nothing where no rounding happens.
 pub(super) fn narrowing(profile: &Profile, to: Format) -> Upper {
     if narrows(profile, to) { Upper::new(to.unit_roundoff()) } else { Upper::ZERO }
@@ -193,6 +208,7 @@ pub(super) fn parts(row: &RowCondition, key: usize) -> ScoreParts {
         addend: magnitude(row.addend_magnitude_hi[key]),
         score: magnitude(row.score_magnitude_hi[key]),
         cap_argument_lo: row.cap_argument_lo[key],
+        unit: Upper::new(row.product_unit_hi),
     }
 }
 
@@ -465,6 +481,8 @@ mod tests {
             output_lo: Vec::new(),
             output_hi: Vec::new(),
             sink: None,
+            product_unit_hi: 1.0,
+            value_unit_hi: 1.0,
         }
     }
 

@@ -4,6 +4,75 @@ use super::{Clause, Status};
 
 pub(super) const CLAUSES: &[Clause] = &[
     Clause {
+        id: "FAS:num.accumulation.tensor-core",
+        status: Status::Normative,
+        title: "The accumulation of a tensor core",
+        statement: "A kernel that declares a tensor core (k, F, ob) takes the products of a sum k at a \
+            time, in order, with the accumulator. It aligns the products and the accumulator to \
+            the greatest of their exponents e, truncates each toward zero to a multiple of \
+            2^(e - F), adds them exactly, and truncates the sum toward zero to ob fraction bits, \
+            within the range of binary32. The exponent of a product is the sum of its factors'; \
+            that of a subnormal factor is the least of its format, that of zero -126. Where a \
+            product or the accumulator is no finite number, the result is their IEEE sum.",
+        equation: "acc' = RZ_ob( sum_{i <= k} T(x_i) + T(acc) ),  T(x) = trunc(x 2^(F - e)) 2^(e - F)",
+        rationale: "Accumulation of tensor cores is no IEEE arithmetic: they truncate, so errors \
+            add up in one direction, and 8-bit operands lose all but 13 bits on some devices. A \
+            bound for IEEE sums does not hold for them.",
+        references: &[
+            "Xie et al. 2025, MMA-Sim, arXiv 2511.10909",
+            "DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437, section 3.5.2 (about 14 bits in FP8)",
+        ],
+        executable: "",
+        checked_by: &[
+            "kernels/src/cpu/tensor_core.rs::a_step_is_the_truncated_sum_in_integers",
+            "kernels/src/cpu/tensor_core.rs::a_step_stays_within_its_stated_error",
+            "conformance/tests/tensor_cores.rs::tensor_cores_pass_in_the_formats_that_they_take",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:num.descale.block",
+        status: Status::Normative,
+        title: "A descale for each block of positions",
+        statement: "Where the problem gives query, key or value a descale for every n positions, \
+            positions n i to n i + n - 1 of a head share the i-th, the last block being as long as \
+            is left. An entry stands for itself times the descale of its own block, whatever tiles \
+            the kernel works in; descales of values are applied before sums over blocks are added.",
+        equation: "x[b, h, p, e] = descale[b, h, p / n] stored[b, h, p, e]",
+        rationale: "Blocks of descales need not be the kernel's tiles. A kernel that applies one \
+            descale to a sum over keys of two blocks is wrong by their ratio.",
+        references: &["Shah et al. 2024, FlashAttention-3, arXiv 2407.08608, section 3.3"],
+        executable: "quantization::Inputs::dequantized",
+        checked_by: &[
+            "conformance/tests/quantized.rs::kernels_of_8_bits_pass",
+            "conformance/tests/quantized.rs::a_descale_that_is_another_s_fails",
+        ],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:num.descale.head",
+        status: Status::Normative,
+        title: "A descale for each head",
+        statement: "Inputs of 8 bits come with descales: positive binary32 numbers, for each batch \
+            member and head, of query, key and value each. Entries stand for themselves times the \
+            descale of their tensor and head, and attention is that of the products; the key's \
+            descale is in scores and LSE, the value's in the output alone. The output has a format \
+            of its own, and no descale.",
+        equation: "s = scale dq dk <q, k>,  o = dv sum p v",
+        rationale: "Each of the three has been dropped, or taken for another, by kernels that worked \
+            where they happened to be 1.",
+        references: &[
+            "Shah et al. 2024, FlashAttention-3, arXiv 2407.08608, section 3.3",
+            "flashinfer#1023",
+        ],
+        executable: "quantization::Inputs::dequantized",
+        checked_by: &[
+            "conformance/tests/quantized.rs::kernels_of_8_bits_pass",
+            "conformance/tests/quantized.rs::a_descale_that_is_another_s_fails",
+        ],
+        proof: None,
+    },
+    Clause {
         id: "FAS:num.format.rounding",
         status: Status::Normative,
         title: "Number formats and rounding into them",
@@ -71,6 +140,25 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &["The chapter, listing 26.2"],
         executable: "profile::Profile::dense",
         checked_by: &["spec/tests/profiles.rs::dense_profile_is_as_its_clause_says"],
+        proof: None,
+    },
+    Clause {
+        id: "FAS:num.weight-scale",
+        status: Status::Normative,
+        title: "The scale of weights before they are rounded",
+        statement: "A kernel may multiply its weights by a scale before it rounds them to the weight \
+            format, and divide what they make of the values by it after; it declares the scale. \
+            The scaled weights stay in the range of the format. Results are those of the unscaled \
+            weights but for their rounding: normalizer and LSE know no such scale.",
+        equation: "w = RN_P(S e^(s - m)) / S,  |w - e^(s - m)| <= u_P e^(s - m) + xi_P / S",
+        rationale: "In e4m3 what is below 2^-10 of the largest weight is flushed, in long rows most of \
+            them; scaled by 256, that is 2^-18. Unscaled, such a kernel loses what is in no bound \
+            of one that scales.",
+        references: &["FlashAttention-3's source, hopper/softmax.h (weights times 2^8)"],
+        executable: "",
+        checked_by: &[
+            "conformance/tests/quantized.rs::weights_that_are_not_scaled_as_declared_fail",
+        ],
         proof: None,
     },
 ];

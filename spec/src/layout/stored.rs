@@ -5,6 +5,7 @@ use ndarray::{ArrayD, IxDyn};
 use super::{Buffer, Placed};
 use crate::format::Format;
 use crate::problem::Problem;
+use crate::quantization::Descales;
 use crate::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 
 /// A tensor that the problem's layout can not hold.
@@ -39,6 +40,8 @@ pub struct StoredInputs {
     pub bias: Option<Tensor>,
     /// The logits of the sinks, where the problem has them.
     pub sink: Option<Tensor>,
+    /// The descales, where the problem is quantized; dense like bias and sinks.
+    pub descale: Option<Descales>,
 }
 
 /// What a forward pass writes, as it stands in memory.
@@ -157,6 +160,7 @@ impl StoredInputs {
             value: Buffer::store(problem, Placed::Value, &inputs.value)?,
             bias: inputs.bias.clone(),
             sink: inputs.sink.clone(),
+            descale: inputs.descale.clone(),
         })
     }
 }
@@ -184,7 +188,7 @@ impl StoredOutputs {
     pub fn poisoned(problem: &Problem, lse_format: Format) -> Self {
         let buffer = |placed, format| Buffer::poisoned(format, problem.buffer_len(placed));
         Self {
-            output: buffer(Placed::Output, problem.format),
+            output: buffer(Placed::Output, problem.output_format()),
             lse: Some(buffer(Placed::Lse, lse_format)),
         }
     }

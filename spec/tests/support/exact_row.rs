@@ -149,6 +149,8 @@ impl ExactRow {
             output_lo: output.iter().map(lo).collect(),
             output_hi: output.iter().map(|o| o.to_f64_round(Round::Up)).collect(),
             sink,
+            product_unit_hi: 1.0,
+            value_unit_hi: 1.0,
         };
         Self { condition, values, row: output.into_iter().chain([lse]).collect() }
     }

@@ -11,7 +11,9 @@ use rug::Float;
 mod score_equations;
 
 pub use score_equations::{BITS, big};
-use score_equations::{Score, and, compound, narrow, sum_error, tiny, tiny_sum, tiny_ulps};
+use score_equations::{
+    Score, aligned, and, compound, narrow, sum_error, tiny, tiny_sum, tiny_ulps,
+};
 
 /// Query rows, each with as many visible keys, and the entries that one gradient of each kind
 /// combines them with.
@@ -103,7 +105,8 @@ impl<'a> Exact<'a> {
         let g = row.lse_gradient_magnitude_hi;
         let folded = if g == 0.0 { big(0.0) } else { (total.clone() + g) * self.u };
         let underflow = big(self.tiny) * (2 * terms) as u32;
-        let sum = sum_error(ieee, terms, |chunk| terms.div_ceil(chunk), &mass, &total);
+        let none = big(0.0);
+        let sum = sum_error(ieee, terms, |chunk| terms.div_ceil(chunk), &mass, &total, &none);
         let divided = self.dropout_rounding() * (total + &sum);
         sum + row.delta_shift_hi + folded + underflow + divided
     }
@@ -201,7 +204,9 @@ impl<'a> Exact<'a> {
         let (row, terms) = (&self.data.rows[r], self.problem.value_dim);
         let (mass, dp) = (big(row.dp_mass_hi[i]), big(row.dp_magnitude_hi[i]));
         let touched = |chunk| terms.div_ceil(chunk);
-        let sum = sum_error(self.profile.score_accumulation, terms, touched, &mass, &dp);
+        let format = self.problem.format;
+        let aligned = aligned(format, format);
+        let sum = sum_error(self.profile.score_accumulation, terms, touched, &mass, &dp, &aligned);
         let tiny = tiny_sum(self.profile, self.profile.score_accumulation);
         let error = sum + big(tiny) * (2 * terms) as u32;
         let twice = self.dropout_rounding();
@@ -346,7 +351,9 @@ impl<'a> Exact<'a> {
         let mass = sum.mass.clone() * &factor;
         let total = (error.clone() + gradient).min(&mass);
         let growth = self.growth();
-        let sums = sum_error(sum.accumulation, terms, touched, &mass, &total)
+        let aligned =
+            aligned(profile.weight_format, self.problem.format) * &factor * growth.clone();
+        let sums = sum_error(sum.accumulation, terms, touched, &mass, &total, &aligned)
             + big(tiny_sum(profile, sum.accumulation))
                 * growth
                 * factor.clone().max(&big(1.0))

@@ -59,6 +59,7 @@ pub fn sum_error(
     touched: impl Fn(usize) -> usize,
     mass: &Float,
     total: &Float,
+    aligned: &Float,
 ) -> Float {
     match accumulation {
         Accumulation::Ieee { format, depth } => {
@@ -73,11 +74,19 @@ pub fn sum_error(
         Accumulation::TensorCore { chunk, fraction_bits, output_bits } => {
             let power = |bits: u32| big(2.0).recip() >> (bits - 1);
             let steps = touched(chunk as usize) as u32;
-            let g = (power(fraction_bits) * (chunk + 1) + power(output_bits)) * steps;
+            let truncated = power(fraction_bits) * (chunk + 1) * steps;
+            let g = power(output_bits) * steps + &truncated;
             let half: Float = Float::with_val(BITS, mass + total) / 2;
-            Float::with_val(BITS, &g / (big(1.0) - &g)) * half
+            let aligned = truncated * aligned;
+            Float::with_val(BITS, &g / (big(1.0) - &g)) * (half + &aligned) + aligned
         }
     }
+}
+
+/// The smallest normal number of one format times the largest of the other, whichever way is more.
+pub fn aligned(one: Format, other: Format) -> Float {
+    let reach = |a: Format, b: Format| big(a.smallest_normal()) * b.max_finite();
+    reach(one, other).max(&reach(other, one))
 }
 
 /// One score.
@@ -154,7 +163,9 @@ impl Score<'_> {
         let tiny = tiny_sum(profile, profile.score_accumulation);
         let underflow: Float = big(tiny) * &growth * (2 * terms) as u32;
         let touched = |chunk| terms.div_ceil(chunk);
-        let sum = sum_error(profile.score_accumulation, terms, touched, &mass, &product);
+        let format = self.problem.format;
+        let aligned = self.scale() * aligned(format, format);
+        let sum = sum_error(profile.score_accumulation, terms, touched, &mass, &product, &aligned);
         let dot = sum + folded + underflow;
         let (u_s, xi_s) = self.stored();
         dot.clone() + (dot + product) * u_s + growth * xi_s

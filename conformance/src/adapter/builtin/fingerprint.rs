@@ -67,6 +67,7 @@ mod tests {
             value: tensor(0.0),
             bias: None,
             sink: None,
+            descale: None,
         };
         let cotangents = Cotangents { output: tensor(2.0), lse: Some(tensor(3.0)) };
         let fingerprint = Fingerprint::of(&named_inputs(&inputs, Some(&cotangents)));

@@ -177,6 +177,10 @@ fn check_ranges(format: Format, profile: &Profile) -> Result<(), HelloError> {
             return refuse(field, error.to_string(), "expected a finite number, 0 or more");
         }
     }
+    let scale = profile.weight_scale;
+    if !(scale.is_finite() && scale > 0.0) {
+        return refuse("weight_scale", scale.to_string(), "expected a positive, finite number");
+    }
     for (field, accumulation) in [
         ("score_accumulation", profile.score_accumulation),
         ("value_accumulation", profile.value_accumulation),

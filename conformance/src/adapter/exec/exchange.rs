@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use flashproof_spec::format::Format;
 use flashproof_spec::layout::{Buffer, Placed};
 use flashproof_spec::problem::Problem;
+use flashproof_spec::quantization::Descales;
 use flashproof_spec::score::Sink;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 use ndarray::{ArrayD, Axis, stack};
@@ -164,7 +165,7 @@ struct Slot {
 
 fn output_slots(problem: &Problem, lse_format: Format) -> [Slot; 2] {
     [
-        Slot::placed(problem, Placed::Output, problem.output_shape(), problem.format),
+        Slot::placed(problem, Placed::Output, problem.output_shape(), problem.output_format()),
         Slot::placed(problem, Placed::Lse, problem.lse_shape(), lse_format),
     ]
 }
@@ -274,7 +275,9 @@ fn inputs_of(problem: &Problem, inputs: &Inputs) -> Result<Vec<SparseTensor>, Fa
     ];
     let bias = inputs.bias.as_ref().map(|bias| SparseTensor::whole("bias", bias));
     let sink = inputs.sink.as_ref().map(|sink| SparseTensor::whole("sink", sink));
-    Ok(placed.into_iter().chain(bias).chain(sink).collect())
+    let descales = inputs.descale.iter().flat_map(Descales::named);
+    let descales = descales.map(|(name, descale)| SparseTensor::whole(name, descale));
+    Ok(placed.into_iter().chain(bias).chain(sink).chain(descales).collect())
 }
 
 fn cotangents_of(problem: &Problem, cotangents: &Cotangents) -> Result<Vec<SparseTensor>, Failure> {

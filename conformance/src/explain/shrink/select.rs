@@ -168,6 +168,8 @@ impl Cut<'_> {
                 Some(heads) => take(sink, 0, heads),
                 None => sink.clone(),
             }),
+            // Problems with descales are not shrunk.
+            descale: None,
         }
     }
 

@@ -37,7 +37,7 @@ impl<'a> Errors<'a> {
         let Answer { problem, inputs, profile, .. } = answer.forward;
         let options = Options::new(profile.lse_format);
         let backward = Backward::new(problem, inputs, answer.cotangents, options)?;
-        let forward = Oracles::new(&answer.forward, without_sink, None)?;
+        let forward = Oracles::new(&answer.forward, None, without_sink, None)?;
         Ok(Self { answer, backward, forward })
     }
 

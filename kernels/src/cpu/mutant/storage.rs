@@ -97,6 +97,7 @@ impl Addresses<'_> {
             value: self.gather(Placed::Value, &inputs.value),
             bias: inputs.bias.clone(),
             sink: inputs.sink.clone(),
+            descale: None,
         }
     }
 

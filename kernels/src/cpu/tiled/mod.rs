@@ -41,6 +41,8 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::{MaxPolicy, Profile, Schedule};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 
+pub(in crate::cpu) use state::State;
+
 use super::{IEEE_DIVISION_ULP, SCALE_ROUNDINGS};
 use crate::{Kernel, Unsupported};
 
@@ -105,7 +107,10 @@ impl Kernel for Tiled {
 }
 
 /// `all` in blocks of `size`, the last one shorter where `size` does not divide its length.
-fn blocks(all: Range<usize>, size: NonZeroUsize) -> impl Iterator<Item = Range<usize>> {
+pub(in crate::cpu) fn blocks(
+    all: Range<usize>,
+    size: NonZeroUsize,
+) -> impl Iterator<Item = Range<usize>> {
     let size = size.get();
     all.clone().step_by(size).map(move |start| start..all.end.min(start.saturating_add(size)))
 }

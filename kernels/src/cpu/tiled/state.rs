@@ -12,15 +12,15 @@ use crate::cpu::row::add_scaled;
 /// `(m, l, n)` of the keys absorbed so far, with `l = sum_i e^(s_i - m)` and
 /// `n = sum_i e^(s_i - m) v_i`; dropout leaves a key out of `n`, never of `l`.
 #[derive(Clone)]
-pub(super) struct State<E: Element> {
-    maximum: E::Accumulator,
-    normalizer: E::Accumulator,
-    numerator: Vec<E::Accumulator>,
+pub(in crate::cpu) struct State<E: Element> {
+    pub(in crate::cpu) maximum: E::Accumulator,
+    pub(in crate::cpu) normalizer: E::Accumulator,
+    pub(in crate::cpu) numerator: Vec<E::Accumulator>,
 }
 
 impl<E: Element> State<E> {
     /// The state of no keys, `(-inf, 0, 0)`.
-    pub(super) fn new(value_dim: usize) -> Self {
+    pub(in crate::cpu) fn new(value_dim: usize) -> Self {
         Self {
             maximum: E::Accumulator::neg_infinity(),
             normalizer: E::Accumulator::zero(),
@@ -33,7 +33,7 @@ impl<E: Element> State<E> {
     /// that a key does not.
     ///
     /// Clauses: `FAS:score.sink.normalizer`, `FAS:score.sink.once`.
-    pub(super) fn with_sink(head: &Head<'_, E>) -> Self {
+    pub(in crate::cpu) fn with_sink(head: &Head<'_, E>) -> Self {
         let mut state = Self::new(head.value.ncols());
         if let Some(logit) = head.sink {
             state.rescale(logit);
@@ -45,7 +45,7 @@ impl<E: Element> State<E> {
     /// Takes the keys of one block that the query sees. Where it sees none, nothing changes.
     ///
     /// Clauses: `FAS:fwd.online.absorb`, `FAS:fwd.online.masked-block`, `FAS:score.dropout.keep`.
-    pub(super) fn absorb(&mut self, head: &Head<'_, E>, query: usize, block: Range<usize>) {
+    pub(in crate::cpu) fn absorb(&mut self, head: &Head<'_, E>, query: usize, block: Range<usize>) {
         let keys: Vec<_> = head.keys(query, block).collect();
         let scores: Vec<_> = keys.iter().map(|&key| head.score(query, key).value).collect();
         // `max` passes over NaN; the weight of a NaN score is NaN under any maximum.
@@ -65,7 +65,7 @@ impl<E: Element> State<E> {
     /// times that is `e^(s - new)`. From `-inf` the factor is 0, and what it meets is 0 too.
     ///
     /// Clause: `FAS:fwd.online.rescale`.
-    fn rescale(&mut self, maximum: E::Accumulator) {
+    pub(in crate::cpu) fn rescale(&mut self, maximum: E::Accumulator) {
         if maximum > self.maximum {
             let factor = (self.maximum - maximum).exp();
             self.normalizer *= factor;
@@ -81,7 +81,7 @@ impl<E: Element> State<E> {
     /// `-inf`, so that the first finite score, however low, still becomes it.
     ///
     /// Clause: `FAS:fwd.special.infinity`.
-    fn reference(&self) -> E::Accumulator {
+    pub(in crate::cpu) fn reference(&self) -> E::Accumulator {
         if self.maximum == E::Accumulator::neg_infinity() {
             E::Accumulator::zero()
         } else {
@@ -95,7 +95,7 @@ impl<E: Element> State<E> {
     ///
     /// Clauses: `FAS:fwd.softmax.definition`, `FAS:fwd.softmax.empty-row`,
     /// `FAS:fwd.lse.definition`, `FAS:score.dropout.keep`.
-    pub(super) fn finish(self, head: &Head<'_, E>) -> Row<E::Accumulator> {
+    pub(in crate::cpu) fn finish(self, head: &Head<'_, E>) -> Row<E::Accumulator> {
         if self.normalizer == E::Accumulator::zero() {
             return Row::without_keys(self.numerator.len());
         }

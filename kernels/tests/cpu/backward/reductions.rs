@@ -53,6 +53,7 @@ impl Case {
             value: small(format, &problem.value_shape()),
             bias: drawn.bias.as_ref().map(zero),
             sink: drawn.sink.as_ref().map(zero),
+            descale: None,
         };
         let lse = Tensor::rounded(wide, &ArrayD::zeros(IxDyn(&problem.lse_shape())));
         let outputs = Outputs { output: small(format, &problem.output_shape()), lse: Some(lse) };

@@ -234,8 +234,7 @@ proptest! {
             key: nan(&clean.key),
             value: nan(&clean.value),
             bias: clean.bias.as_ref().map(nan),
-            sink: None,
-        };
+            sink: None, descale: None };
         let cotangents = uniform_cotangents(&problem, seed.wrapping_add(1));
         let cotangents = Cotangents {
             output: nan(&cotangents.output),

@@ -109,7 +109,7 @@ pub fn uniform(problem: &Problem, seed: u64) -> Inputs {
         None | Some(Sink::Zero) => None,
         Some(Sink::Logits(format)) => Some(uniform_tensor(format, &problem.sink_shape(), &mut rng)),
     };
-    Inputs { query, key, value, bias, sink }
+    Inputs { query, key, value, bias, sink, descale: None }
 }
 
 /// As [`uniform`], for the upstream gradients of output and LSE.

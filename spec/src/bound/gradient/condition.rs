@@ -73,6 +73,8 @@ impl GradientCondition {
             addend: Upper::new(self.addend_magnitude_hi[i]),
             score: Upper::new(self.score_magnitude_hi[i]),
             cap_argument_lo: self.cap_argument_lo[i],
+            // No gradient is asked of quantized inputs.
+            unit: Upper::ONE,
         }
     }
 

@@ -184,7 +184,8 @@ fn delta_error(
     dropout: Upper,
 ) -> Upper {
     let magnitude = Upper::new(row.delta_magnitude_hi);
-    let sum = Sum::contiguous(problem.value_dim, Upper::new(row.delta_mass_hi), magnitude);
+    let mass = Upper::new(row.delta_mass_hi);
+    let sum = Sum::contiguous(problem.value_dim, mass, magnitude, Upper::ZERO);
     let arithmetic = Accumulation::Ieee { format: profile.arithmetic, depth: None };
     let tiny = weight::underflow(profile) * Upper::count(2 * problem.value_dim);
     let error = accumulation::error(arithmetic, &sum);
@@ -267,6 +268,7 @@ impl<'a> RowErrors<'a> {
             self.problem.value_dim,
             Upper::new(self.row.dp_mass_hi[i]),
             Upper::new(self.row.dp_magnitude_hi[i]),
+            accumulation::aligned(self.problem.format, self.problem.format),
         );
         let tiny = weight::sum_underflow(self.profile, self.profile.score_accumulation)
             * Upper::count(2 * self.problem.value_dim);

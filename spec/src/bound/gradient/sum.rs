@@ -110,8 +110,9 @@ impl GradientSum {
         // mass.
         let total = (self.gradient + terms_error).min(mass);
         let Self { terms, positions, runs, .. } = *self;
-        let sum = Sum { terms, positions, runs, rescalings: 0, mass, total };
         let growth = dropout_growth(problem);
+        let aligned = scale * growth * accumulation::aligned(profile.weight_format, problem.format);
+        let sum = Sum { terms, positions, runs, rescalings: 0, mass, total, aligned };
         let summation = accumulation::error(self.accumulation, &sum)
             + weight::sum_underflow(profile, self.accumulation)
                 * Upper::count(2 * terms)

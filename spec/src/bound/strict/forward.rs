@@ -244,6 +244,8 @@ impl<'a> SnappedRow<'a> {
             rescalings,
             mass: mass + lost,
             total: total + lost,
+            // Of tensor cores alone.
+            aligned: Upper::ZERO,
         };
         accumulation::error(profile.value_accumulation, &sum) + lost
     }

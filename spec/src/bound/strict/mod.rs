@@ -17,7 +17,8 @@
 //! # Where it applies
 //! Where weights are rounded to a narrower format, it must be known what is rounded: so weights are not
 //! normalized first, and there is no dropout, whose factor a kernel may apply before that rounding or
-//! after it. Nothing is rounded between blocks, in tensor cores, or when parts are merged. Elsewhere
+//! after it. Nothing is rounded between blocks, in tensor cores, or when parts are merged; nothing is
+//! scaled by descales, and weights are not scaled. Elsewhere
 //! the gate does not apply, and says so.
 
 mod forward;
@@ -40,19 +41,21 @@ use crate::profile::{Accumulation, CarriedGradients, Profile, Weights};
 #[must_use]
 pub fn applies_forward(problem: &Problem, profile: &Profile) -> bool {
     let known = profile.weights == Weights::Unnormalized && problem.dropout.is_none();
-    applies(profile) && (known || !narrows_weights(profile))
+    applies(problem, profile) && (known || !narrows_weights(profile))
 }
 
 /// Whether the strict gate is defined for the gradients of queries, keys and values.
 #[must_use]
 pub fn applies_backward(problem: &Problem, profile: &Profile) -> bool {
-    applies(profile) && problem.dropout.is_none()
+    applies(problem, profile) && problem.dropout.is_none()
 }
 
-fn applies(profile: &Profile) -> bool {
+fn applies(problem: &Problem, profile: &Profile) -> bool {
     let ieee = |it: Accumulation| matches!(it, Accumulation::Ieee { .. });
     profile.max_policy.is_some_and(|policy| policy.fits(profile.schedule))
         && merge::parts(profile) == 0
+        && problem.quantization.is_none()
+        && profile.weight_scale == 1.0
         && !carries_narrowly(profile)
         && ieee(profile.score_accumulation)
         && ieee(profile.value_accumulation)

@@ -7,6 +7,7 @@
 //! | [`run`](mod@run) | what it answers |
 //! | [`verdict`], [`diagnosis`] | whether that is right, and which fault would explain it |
 //! | [`explain`](mod@explain) | where and why one case fails, on the smallest input that still does |
+//! | [`fit`](mod@fit) | which other precision contract a failing kernel would keep |
 //! | [`judge`](mod@judge) | the same of tensors from a file |
 //! | [`statistics`] | whether errors are as small as independent roundings make them |
 //! | [`trivial`] | what a case would not tell from a right answer |
@@ -22,6 +23,7 @@ pub mod closed;
 pub mod diagnosis;
 pub mod drift;
 pub mod explain;
+pub mod fit;
 pub mod inputs;
 pub mod io;
 pub mod judge;

@@ -37,7 +37,7 @@ const ONE_CASE: [&str; 4] =
 fn without_arguments_it_shows_help() {
     let output = flashproof(&[]);
     assert_eq!(status(&output), 2);
-    for command in ["check", "judge", "kernels", "cases", "spec"] {
+    for command in ["check", "judge", "mutants", "kernels", "cases", "spec"] {
         assert!(stderr(&output).contains(command));
     }
 }
@@ -225,6 +225,7 @@ fn what_is_unknown_is_named_with_what_was_expected() {
         (&["cases", "--bug", "9999"], &["'9999'", "#"]),
         (&["judge", "/nonexistent.safetensors"], &["/nonexistent.safetensors"]),
         (&["spec", "--cite", "text"], &["CLAUSE"]),
+        (&["mutants", "--mutant", "drop-keys"], &["'drop-keys'", "did you mean drop-key"]),
         (&["nothing"], &["nothing"]),
     ] {
         let reason = refused(arguments);
@@ -232,6 +233,47 @@ fn what_is_unknown_is_named_with_what_was_expected() {
             assert!(reason.contains(part), "{arguments:?}: no '{part}' in {reason}");
         }
     }
+}
+
+#[test]
+fn a_killed_mutant_is_told_in_text_markdown_html_and_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let [markdown, html, json] = [file("m.md"), file("m.html"), file("m.json")];
+    let output = flashproof(&[
+        "mutants",
+        "--mutant",
+        "drop-key",
+        "--mutant",
+        "other-tiles",
+        "--format",
+        "bf16",
+        "--markdown",
+        &markdown,
+        "--html",
+        &html,
+        "--json",
+        &json,
+    ]);
+    assert_eq!((status(&output), stderr(&output)), (0, String::new()));
+    let text = stdout(&output);
+    for part in ["killed", "drop-key", "FAS:fwd.softmax.every-key", "0 of 1 controls", "--seed 1"] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert!(read(&markdown).contains("| `drop-key` |"));
+    assert!(read(&html).contains("<code>drop-key</code>"));
+    let matrix: Value = serde_json::from_str(&read(&json)).unwrap();
+    assert_eq!(matrix["rows"][0]["name"], "drop-key");
+    assert!(matrix["rows"][0]["kills"]["bf16"]["killed"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_surviving_fault_exits_with_1() {
+    // What is carried in bf16 is as wide as what is stored in bf16.
+    let output = flashproof(&["mutants", "--mutant", "dv-bf16-acc", "--format", "bf16"]);
+    assert_eq!(status(&output), 1, "{}", stdout(&output));
+    assert!(stdout(&output).contains("survives"), "{}", stdout(&output));
 }
 
 #[test]

@@ -80,6 +80,17 @@ fn one_key_dropped_in_one_row() {
     assert_found(shape, Committed { sees, ..NONE }, "drop-key", "FAS:fwd.softmax.every-key");
 }
 
+/// Memory that was zero before.
+fn nothing(_: &[Entry], _: &[f64], _: &dyn Fn(usize, usize) -> f64, d_v: usize) -> (Vec<f64>, f64) {
+    (vec![0.0; d_v], 0.0)
+}
+
+#[test]
+fn unwritten_rows() {
+    let fault = Committed { row: nothing, ..NONE };
+    assert_found(square, fault, "output-unwritten", "FAS:fwd.output.written");
+}
+
 #[test]
 fn causal_alignment() {
     let top_left = |_: &Problem, site: Site| site.key <= site.query;

@@ -3,6 +3,7 @@
 mod support;
 
 use flashproof_conformance::adapter::Subject;
+use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::case::{Case, FORMATS};
 use flashproof_conformance::inputs::{Family, Scores, Upstream};
 use flashproof_conformance::report::CaseReport;
@@ -62,6 +63,26 @@ fn without_a_fault_it_passes() {
 #[test]
 fn no_delta() {
     assert_named_in_every_format(Fault::NoDelta, Upstream::Output, "FAS:bwd.score.gradient");
+}
+
+/// As [`assert_named`], of a built-in mutant.
+fn assert_mutant_named(name: &str, clause: &str) {
+    for format in FORMATS {
+        let mut mutant = Builtin::open(&format!("mutant:{name}")).expect("a mutant");
+        let report = judge(&mut mutant, normal(problem(format), Upstream::Output));
+        let found = report.diagnosis.first().map(|finding| finding.clause);
+        assert_eq!(found, Some(clause), "{name}: {report:#?}");
+    }
+}
+
+#[test]
+fn delta_of_the_gradient() {
+    assert_mutant_named("delta-do-do", "FAS:bwd.delta.rowsum");
+}
+
+#[test]
+fn lse_in_another_base() {
+    assert_mutant_named("lse-read-base2", "FAS:bwd.probability.recompute");
 }
 
 #[test]

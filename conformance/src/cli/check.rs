@@ -51,6 +51,11 @@ pub struct Args {
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
 
+    /// For a kernel that fails, search for the least departure from its declared precision under which
+    /// it would pass; the verdicts stay as they are
+    #[arg(long)]
+    fit: bool,
+
     /// Write the report as JSON to this file, or to standard output for -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -77,11 +82,16 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
         .collect();
     let tests = run::Tests { statistical: args.statistical };
     let bar = output::progress(cases.len() as u64, "cases");
-    let reports = run::run_with(subject.as_mut(), args.suite, &cases, tests, |_| bar.inc(1))?;
+    let suite = args.suite;
+    let (reports, fits) = if args.fit {
+        run::run_and_fit(subject.as_mut(), suite, &cases, tests, |_| bar.inc(1))?
+    } else {
+        (run::run_with(subject.as_mut(), suite, &cases, tests, |_| bar.inc(1))?, Vec::new())
+    };
     bar.finish_and_clear();
     let Args { suite, direction, seed, .. } = *args;
     let run = model::Run::Check { suite, direction, seed, only: args.only() };
-    output::report(&Report::new(about, run, reports), args.json.as_deref())
+    output::report(&Report::new(about, run, reports).with_fits(fits), args.json.as_deref())
 }
 
 impl Args {

@@ -72,6 +72,8 @@ pub(super) enum Prediction {
     Weighted(Weights),
     /// NaN in every entry of the output, whatever the LSE.
     Nan,
+    /// Zero in every entry of the output, whatever the LSE.
+    Zero,
 }
 
 /// The weights of a predicted row.
@@ -108,7 +110,7 @@ impl Prediction {
     pub(super) fn with_lse(self, lse: LseForm) -> Self {
         match self {
             Self::Weighted(weights) => Self::Weighted(Weights { lse, ..weights }),
-            Self::Nan => Self::Nan,
+            Self::Nan | Self::Zero => self,
         }
     }
 
@@ -117,6 +119,7 @@ impl Prediction {
         match self {
             Self::Weighted(weights) => weights.explain(row),
             Self::Nan => row.output.iter().all(|entry| entry.is_nan()),
+            Self::Zero => row.output.iter().all(|&entry| entry == 0.0),
         }
     }
 }

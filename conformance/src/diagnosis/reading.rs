@@ -18,6 +18,8 @@ pub(super) struct Reading<'r, 'a> {
     pub(super) row: &'r RowModel<'a>,
     /// The problem; the shapes of its tensors are the row's.
     pub(super) problem: Cow<'r, Problem>,
+    /// The row whose query is read, and whose ALiBi and dropout.
+    pub(super) query_row: RowIndex,
     /// The key head whose keys and values are read.
     pub(super) key_head: usize,
     /// The row at which the mask is looked up.
@@ -50,15 +52,21 @@ pub(super) struct Score {
 impl<'r, 'a> Reading<'r, 'a> {
     /// The row as it should be read.
     pub(super) fn of(row: &'r RowModel<'a>) -> Self {
+        Self::of_row(row, row.index)
+    }
+
+    /// Another row of the same batch member as it should be read, in place of the row.
+    pub(super) fn of_row(row: &'r RowModel<'a>, other: RowIndex) -> Self {
         Self {
             row,
             problem: Cow::Borrowed(row.problem),
-            key_head: row.key_head(),
-            mask_row: row.index,
-            bias_row: row.index,
+            query_row: other,
+            key_head: row.problem.key_head_of(other.head),
+            mask_row: other,
+            bias_row: other,
             bias_factor: 1.0,
             alibi_signed: false,
-            sink_head: row.index.head,
+            sink_head: other.head,
         }
     }
 
@@ -88,13 +96,13 @@ impl<'r, 'a> Reading<'r, 'a> {
     }
 
     fn alibi(&self, key: usize) -> f64 {
-        let term = self.problem.alibi_at(site(self.row.index, key));
+        let term = self.problem.alibi_at(site(self.query_row, key));
         if self.alibi_signed && self.follows(key) { -term } else { term }
     }
 
     /// Whether a key stands after the query's own position by ALiBi's alignment.
     fn follows(&self, key: usize) -> bool {
-        let RowIndex { batch, query, .. } = self.row.index;
+        let RowIndex { batch, query, .. } = self.query_row;
         let lengths = self.problem.used_lengths(batch);
         let alibi = self.problem.alibi.as_ref();
         alibi.is_some_and(|alibi| alibi.alignment.position(query, lengths) < key as i128)
@@ -103,7 +111,7 @@ impl<'r, 'a> Reading<'r, 'a> {
     /// The score of a key.
     pub(super) fn score(&self, key: usize) -> Score {
         let scale = self.problem.scale_f64();
-        let (dot, mass) = self.row.dot(self.key_head, key);
+        let (dot, mass) = self.row.dot(self.query_row, self.key_head, key);
         let product = scale * dot;
         let (bias, alibi) = (self.bias(key), self.alibi(key));
         let capped = |x: f64, cap: f64| cap * (x / cap).tanh();
@@ -123,7 +131,7 @@ impl<'r, 'a> Reading<'r, 'a> {
 
     /// A key with the weight that its score and dropout give it.
     pub(super) fn term(&self, key: usize) -> Term {
-        let factor = self.problem.dropout_at(site(self.row.index, key));
+        let factor = self.problem.dropout_at(site(self.query_row, key));
         Term { factor, ..Term::of(key, self.score(key)) }
     }
 

@@ -5,7 +5,7 @@ use flashproof_spec::mask::Site;
 use flashproof_spec::problem::Problem;
 use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::{Inputs, Tensor};
-use ndarray::{ArrayView1, ArrayView2, Axis};
+use ndarray::{ArrayView1, ArrayView2, ArrayView3, Axis, s};
 
 use super::Evidence;
 use super::reading::Reading;
@@ -21,7 +21,8 @@ pub struct RowModel<'a> {
     /// The heads' keys and values, `[head, key, entry]`, of this row's batch member.
     keys: Vec<ArrayView2<'a, f64>>,
     values: Vec<ArrayView2<'a, f64>>,
-    query: ArrayView1<'a, f64>,
+    /// The queries of this row's batch member, `[head, query, entry]`.
+    queries: ArrayView3<'a, f64>,
     /// The output entries that the kernel gave.
     pub(super) output: ArrayView1<'a, f64>,
     /// The LSE that the kernel gave, in nats and with any sink.
@@ -48,7 +49,7 @@ impl<'a> RowModel<'a> {
             index,
             keys: heads(&evidence.inputs.key),
             values: heads(&evidence.inputs.value),
-            query: row(&evidence.inputs.query),
+            queries: evidence.inputs.query.view4().index_axis_move(Axis(0), index.batch),
             output: row(&evidence.outputs.output),
             lse: evidence
                 .outputs
@@ -68,9 +69,10 @@ impl<'a> RowModel<'a> {
         self.problem.key_head_of(self.index.head)
     }
 
-    /// `<q, k>` and `sum |q_t k_t|`.
-    pub(super) fn dot(&self, head: usize, key: usize) -> (f64, f64) {
-        let products = self.query.iter().zip(self.keys[head].row(key)).map(|(q, k)| q * k);
+    /// `<q, k>` and `sum |q_t k_t|`, with the query of any row of this batch member.
+    pub(super) fn dot(&self, of: RowIndex, head: usize, key: usize) -> (f64, f64) {
+        let query = self.queries.slice(s![of.head, of.query, ..]);
+        let products = query.iter().zip(self.keys[head].row(key)).map(|(q, k)| q * k);
         products.fold((0.0, 0.0), |(sum, mass), x: f64| (sum + x, mass + x.abs()))
     }
 

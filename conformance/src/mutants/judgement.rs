@@ -60,7 +60,7 @@ fn judge_case(
     let expected = answer(&mut right(), case, &inputs)?;
     let outside = match &expected {
         Answered::Answers(_, answers) => Outside::of(answers),
-        Answered::Nothing(_) => None,
+        Answered::Nothing(..) => None,
     };
     let judge = |&specimen: &usize| {
         let mut subject = (specimens[specimen].open)();

@@ -98,7 +98,7 @@ pub(super) fn answer<'c>(
 fn is_same(a: &Answered<'_>, b: &Answered<'_>) -> bool {
     match (a, b) {
         (Answered::Answers(_, a), Answered::Answers(_, b)) => a.is_same_as(b),
-        (Answered::Nothing(a), Answered::Nothing(b)) => a.verdict == b.verdict,
+        (Answered::Nothing(_, a), Answered::Nothing(_, b)) => a.verdict == b.verdict,
         _ => false,
     }
 }

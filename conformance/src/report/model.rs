@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::number;
 use crate::adapter::Choices;
 use crate::diagnosis::Finding;
+use crate::fit::Fit;
 use crate::statistics::{self, Statistics};
 use crate::suite::{Direction, Suite};
 use crate::trivial::{Answer, Mark};
@@ -32,6 +33,10 @@ pub struct Report {
     pub run: Run,
     /// The outcome in a few numbers.
     pub summary: Summary,
+    /// How else the kernel may have computed where it fails, by format; absent unless that was searched
+    /// for and something failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<Fit>,
     /// Every case, in the order that they ran.
     pub cases: Vec<CaseReport>,
 }
@@ -318,7 +323,16 @@ impl Report {
         summary.unsupported.sort_by_key(|unsupported| Reverse(unsupported.cases));
         summary.suspects.sort_by_key(|suspect| Reverse(suspect.cases));
         let flashproof = env!("CARGO_PKG_VERSION");
-        Self { schema_version: SCHEMA_VERSION, flashproof, subject, run, summary, cases }
+        let schema_version = SCHEMA_VERSION;
+        Self { schema_version, flashproof, subject, run, summary, fits: Vec::new(), cases }
+    }
+}
+
+impl Report {
+    /// The same with what was found of how else the kernel may have computed.
+    #[must_use]
+    pub fn with_fits(self, fits: Vec<Fit>) -> Self {
+        Self { fits, ..self }
     }
 }
 

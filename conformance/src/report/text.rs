@@ -13,6 +13,7 @@ use super::model::{
 };
 use super::number::{show, show_rough};
 use crate::diagnosis::Finding;
+use crate::fit::{Fit, Found};
 use crate::statistics::Untested;
 use crate::suite::Direction;
 use crate::verdict::{Quantity, Tally, Verdict, Violation, Want};
@@ -42,7 +43,8 @@ pub fn write(report: &Report, sink: &mut impl Write) -> io::Result<()> {
         let more = failing.len() - SHOWN;
         writeln!(sink, "and {more} more that did not pass; --json lists every one\n")?;
     }
-    write_summary(report, sink)
+    write_summary(report, sink)?;
+    report.fits.iter().try_for_each(|fit| write_fit(fit, sink))
 }
 
 /// Writes all there is to know of one failing case.
@@ -202,6 +204,36 @@ fn write_statistics(summary: &Summary, sink: &mut impl Write) -> io::Result<()> 
         writeln!(sink, "    {cases:5} not applicable: {reason}")?;
     }
     Ok(())
+}
+
+/// What else the kernel may have done, in one line or two.
+fn write_fit(fit: &Fit, sink: &mut impl Write) -> io::Result<()> {
+    let Fit { format, failing, found } = fit;
+    let cases = count("failing case", *failing);
+    match found {
+        Found::PassesIf { departures, unbounded } => {
+            let all: Vec<_> = departures.iter().map(ToString::to_string).collect();
+            writeln!(
+                sink,
+                "  fit     {format}, {cases}: {STRONG}passes if {}{STRONG:#}",
+                all.join(", and ")
+            )?;
+            match unbounded {
+                0 => Ok(()),
+                left => writeln!(sink, "          {} of them without a bound then", left),
+            }
+        }
+        Found::Nothing { case } => {
+            writeln!(
+                sink,
+                "  fit     {format}, {cases}: no narrower format, coarser exponential or other order of \
+                 sums, alone or two together, explains them: {STRONG}a fault, not a precision{STRONG:#}"
+            )?;
+            case.as_ref().map_or(Ok(()), |case| {
+                writeln!(sink, "          whatever is assumed, {case} fails")
+            })
+        }
+    }
 }
 
 /// How many cases the kernel does not offer, and why.

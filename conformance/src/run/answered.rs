@@ -16,19 +16,21 @@ use super::{RunError, Tests};
 use crate::adapter::{Backward, Choices, Failure, LseBase, LseSign, Subject};
 use crate::case::{Case, Check};
 use crate::closed::ClosedForm;
+use crate::fit::Kept;
 use crate::inputs::poison::Places;
 use crate::merge;
 use crate::relation::{self, Other, Posed, Relation};
 use crate::rules::answer::Shown as Outside;
 use crate::statistics::{NotApplicable, Statistics};
 use crate::trivial::Mark;
+use crate::verdict::Verdict;
 
 /// A case and what the kernel made of it.
 pub(crate) enum Answered<'c> {
     /// Outputs to judge.
     Answers(&'c Case, Box<Answers>),
     /// None, which is the kernel's fault or its right.
-    Nothing(Box<Judged>),
+    Nothing(&'c Case, Box<Judged>),
 }
 
 /// The kernel's answers to one case, and the contract that it gave them under.
@@ -108,16 +110,25 @@ impl<'c> Answered<'c> {
             Ok(answers) => return Ok(Self::Answers(case, Box::new(answers))),
             Err(failure) => failure,
         };
-        Judged::without_answer(&failure).map(|judged| Self::Nothing(Box::new(judged))).ok_or_else(
-            || RunError::Environment { case: case.name.clone(), reason: failure.to_string() },
-        )
+        Judged::without_answer(&failure)
+            .map(|judged| Self::Nothing(case, Box::new(judged)))
+            .ok_or_else(|| RunError::Environment {
+                case: case.name.clone(),
+                reason: failure.to_string(),
+            })
+    }
+
+    /// The number format of the case.
+    pub(super) fn format(&self) -> Format {
+        let (Self::Answers(case, _) | Self::Nothing(case, _)) = self;
+        case.problem.format
     }
 
     /// The verdict alone.
-    pub(crate) fn verdict(self) -> Result<Judged, RunError> {
+    pub(crate) fn verdict(&self) -> Result<Judged, RunError> {
         match self {
-            Self::Nothing(judged) => Ok(*judged),
-            Self::Answers(case, answers) => judging::verdict(&answers)
+            Self::Nothing(_, judged) => Ok((**judged).clone()),
+            Self::Answers(case, answers) => judging::verdict(answers)
                 .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
         }
     }
@@ -125,21 +136,22 @@ impl<'c> Answered<'c> {
     /// The trivial answers that would pass as the kernel's does; none where it gave no answer.
     pub(super) fn marks(&self) -> Result<Vec<Mark>, RunError> {
         match self {
-            Self::Nothing(_) => Ok(Vec::new()),
+            Self::Nothing(..) => Ok(Vec::new()),
             Self::Answers(case, answers) => judging::marks(case, answers)
                 .map_err(|source| RunError::Oracle { case: case.name.clone(), source }),
         }
     }
 
-    pub(super) fn judge(self, tests: Tests, watch: &impl Watch) -> Result<Judged, RunError> {
+    pub(super) fn judge(&self, tests: Tests, watch: &impl Watch) -> Result<Judged, RunError> {
         match self {
-            Self::Nothing(judged) => {
+            Self::Nothing(_, judged) => {
                 let none = Statistics::NotApplicable(NotApplicable::NoAnswer);
-                Ok(Judged { statistics: tests.statistical.then_some(none), ..*judged })
+                let statistics = tests.statistical.then_some(none);
+                Ok(Judged { statistics, ..(**judged).clone() })
             }
             Self::Answers(case, answers) => {
                 let show = |shown: Shown<'_>| watch.see(case, shown);
-                judging::judge(case, &answers, tests, &show)
+                judging::judge(case, answers, tests, &show)
                     .map_err(|source| RunError::Oracle { case: case.name.clone(), source })
             }
         }
@@ -149,6 +161,27 @@ impl<'c> Answered<'c> {
 /// The case's inputs.
 pub(crate) fn drawn(case: &Case) -> Result<Inputs, RunError> {
     case.inputs().map_err(|source| RunError::Inputs { case: case.name.clone(), source })
+}
+
+impl Kept for Answered<'_> {
+    fn case(&self) -> &str {
+        let (Self::Answers(case, _) | Self::Nothing(case, _)) = self;
+        &case.name
+    }
+
+    /// Pairs of a row and a key.
+    fn size(&self) -> usize {
+        let (Self::Answers(case, _) | Self::Nothing(case, _)) = self;
+        case.problem.score_shape().iter().fold(1, |pairs, &extent| pairs.saturating_mul(extent))
+    }
+
+    /// Without an answer there is nothing that another profile could change.
+    fn verdict_under(&self, profile: &Profile) -> Result<Verdict, OracleError> {
+        match self {
+            Self::Nothing(_, judged) => Ok(judged.verdict),
+            Self::Answers(_, answers) => judging::verdict_under(answers, profile),
+        }
+    }
 }
 
 /// Whether the kernel may read the case's inputs as zero: arithmetic that flushes its results does

@@ -1,6 +1,7 @@
 //! Judging what a kernel answered, and trivial answers beside it.
 
 use flashproof_oracle::error::OracleError;
+use flashproof_spec::profile::Profile;
 use flashproof_spec::tensor::Outputs;
 
 use super::Tests;
@@ -69,7 +70,15 @@ pub(super) fn judge(
 /// The verdict on a kernel's answer alone.
 pub(super) fn verdict(answers: &Answers) -> Result<Judged, OracleError> {
     let trial = Trial::new(std::iter::empty(), &answers.question());
-    Judging { answers, seed: 0, trial }.judge(Share::All, &|_| ())
+    let judging = Judging { answers, profile: &answers.profile, explained: true, seed: 0, trial };
+    judging.judge(Share::All, &|_| ())
+}
+
+/// The verdict, were this the kernel's profile; what fails is not explained.
+pub(super) fn verdict_under(answers: &Answers, profile: &Profile) -> Result<Verdict, OracleError> {
+    let trial = Trial::new(std::iter::empty(), &answers.question());
+    let judging = Judging { answers, profile, explained: false, seed: 0, trial };
+    Ok(judging.judge(Share::All, &|_| ())?.verdict)
 }
 
 /// The tests by probability, of an answer that keeps its worst-case bounds.
@@ -96,6 +105,9 @@ pub(super) fn marks(case: &Case, answers: &Answers) -> Result<Vec<Mark>, OracleE
 
 struct Judging<'a> {
     answers: &'a Answers,
+    profile: &'a Profile,
+    /// Whether a failure is diagnosed.
+    explained: bool,
     seed: u64,
     trial: Trial,
 }
@@ -104,12 +116,13 @@ impl<'a> Judging<'a> {
     fn new(case: &Case, answers: &'a Answers) -> Self {
         let concerning = trivial::Answer::concerning(case.upstream.is_some(), case.problem.format);
         let trial = Trial::new(concerning, &answers.question());
-        Self { answers, seed: case.input_seed(), trial }
+        let profile = &answers.profile;
+        Self { answers, profile, explained: true, seed: case.input_seed(), trial }
     }
 
     /// Compares this much of the answer, and shows it to the trivial ones.
     fn judge(&self, share: Share, show: &Show<'_>) -> Result<Judged, OracleError> {
-        let answer = self.answers.answer();
+        let answer = Answer { profile: self.profile, ..self.answers.answer() };
         let rows = share.of(answer.every_row(), self.seed);
         let visit = |compared: &[Compared]| self.trial.visit(compared);
         let shown = |compared: &[Compared]| {
@@ -126,7 +139,11 @@ impl<'a> Judging<'a> {
         }
         let tally = judge_rows(&answer, &rows, shown)?;
         // The clean run of a poisoned case too: NaN everywhere would be the same in both.
-        let judged = Judged::of_tally(tally, &answer);
+        let judged = if self.explained {
+            Judged::of_tally(tally, &answer)
+        } else {
+            Judged::undiagnosed(tally, &answer)
+        };
         Ok(match &self.answers.rest {
             Rest::Poisoned(poison, outputs) => {
                 self.compare_poisoned(poison, outputs);
@@ -137,7 +154,11 @@ impl<'a> Judging<'a> {
                 let answer = GradientAnswer { forward: answer, cotangents, gradients };
                 let places = self.places(&answer, share);
                 let tally = judge_gradients(&answer, &places, shown)?;
-                judged.with_gradients(tally, &answer)
+                if self.explained {
+                    judged.with_gradients(tally, &answer)
+                } else {
+                    judged.with_repeated_gradients(tally)
+                }
             }
             Rest::Nothing | Rest::Related(_) | Rest::Closed(_) => judged,
         })

@@ -9,8 +9,10 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use flashproof_kernels::cpu::Naive;
+use flashproof_kernels::Kernel;
+use flashproof_kernels::cpu::{Naive, Quantized};
 use flashproof_oracle::error::OracleError;
+use flashproof_spec::format::Format;
 use flashproof_spec::mask::Rule;
 use rayon::prelude::*;
 
@@ -20,10 +22,12 @@ pub(crate) use same::same_bits;
 use crate::adapter::Subject;
 use crate::adapter::builtin::Builtin;
 use crate::case::Case;
+use crate::fit::{self, Fit};
 use crate::inputs::Misfit;
 use crate::report::CaseReport;
 use crate::suite::Suite;
 use crate::trivial::Mark;
+use crate::verdict::Verdict;
 
 pub use instance::{Examined, Given, Instance, examine};
 pub use judged::{About, Judged, quoted};
@@ -59,7 +63,7 @@ pub fn run(
     cases: &[Case],
     progress: impl FnMut(&CaseReport),
 ) -> Result<Vec<CaseReport>, RunError> {
-    run_watched(subject, suite, cases, Tests::default(), &unwatched, progress)
+    run_with(subject, suite, cases, Tests::default(), progress)
 }
 
 /// Which tests are made besides those of every run.
@@ -98,7 +102,47 @@ pub fn run_watched(
     cases: &[Case],
     tests: Tests,
     watch: &impl Watch,
+    progress: impl FnMut(&CaseReport),
+) -> Result<Vec<CaseReport>, RunError> {
+    run_each(subject, (suite, cases), tests, watch, progress, drop)
+}
+
+/// As [`run_with`], and the answers to failing cases are kept: how else the kernel may have computed, for each
+/// format in which a case failed and whose profile the kernel declares.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_and_fit(
+    subject: &mut dyn Subject,
+    suite: Suite,
+    cases: &[Case],
+    tests: Tests,
+    progress: impl FnMut(&CaseReport),
+) -> Result<(Vec<CaseReport>, Vec<Fit>), RunError> {
+    let mut failing: BTreeMap<Format, Vec<Answered<'_>>> = BTreeMap::new();
+    let reports = run_each(subject, (suite, cases), tests, &unwatched, progress, |answered| {
+        failing.entry(answered.format()).or_default().push(answered);
+    })?;
+    let mut fits = Vec::new();
+    for (format, failing) in failing {
+        if let Ok(declared) = subject.profile(format) {
+            let found = fit::fit(format, &declared, &failing);
+            fits.push(
+                found.map_err(|source| RunError::Oracle { case: format.to_string(), source })?,
+            );
+        }
+    }
+    Ok((reports, fits))
+}
+
+/// Runs and judges the cases in batches; `keep` is given the answers to those that fail.
+fn run_each<'c>(
+    subject: &mut dyn Subject,
+    (suite, cases): (Suite, &'c [Case]),
+    tests: Tests,
+    watch: &impl Watch,
     mut progress: impl FnMut(&CaseReport),
+    mut keep: impl FnMut(Answered<'c>),
 ) -> Result<Vec<CaseReport>, RunError> {
     let mut profiles = BTreeMap::new();
     let mut reports = Vec::with_capacity(cases.len());
@@ -109,13 +153,13 @@ pub fn run_watched(
             .iter()
             .map(|case| Answered::ask(subject, case, &mut profiles))
             .collect::<Result<Vec<_>, _>>()?;
-        let judged = answered
-            .into_par_iter()
-            .map(|it| it.judge(tests, watch))
-            .collect::<Result<Vec<_>, _>>()?;
-        for (case, judged) in batch.iter().zip(judged) {
-            let about = About::case(case, suite, subject.name(), tests);
-            let report = judged.report(about);
+        let judged =
+            answered.par_iter().map(|it| it.judge(tests, watch)).collect::<Result<Vec<_>, _>>()?;
+        for ((case, answered), judged) in batch.iter().zip(answered).zip(judged) {
+            if judged.verdict.is_failure() && judged.verdict != Verdict::NoBound {
+                keep(answered);
+            }
+            let report = judged.report(About::case(case, suite, subject.name(), tests));
             progress(&report);
             reports.push(report);
         }
@@ -125,12 +169,17 @@ pub fn run_watched(
 }
 
 /// The trivial answers that would pass the case, put to a kernel of the narrowest profile that the
-/// kernels here have ([`flashproof_kernels::cpu::Naive`]), each with the reason.
+/// kernels here have ([`Naive`]), each with the reason.
 ///
 /// # Errors
 /// [`RunError`] where the case could not be put to the oracle.
 pub fn not_discriminating(case: &Case) -> Result<Vec<Mark>, RunError> {
-    let mut right = Builtin::new(Box::new(Naive));
+    let kernel: Box<dyn Kernel> = if case.problem.quantization.is_some() {
+        Box::new(Quantized::default())
+    } else {
+        Box::new(Naive)
+    };
+    let mut right = Builtin::new(kernel);
     Answered::ask(&mut right, case, &mut BTreeMap::new())?.marks()
 }
 

@@ -1,7 +1,10 @@
 //! Faults of tiling and of the loop over keys.
 
-use super::{Fault, Variant, Variants, none};
-use crate::diagnosis::prediction::Term;
+use flashproof_oracle::row::RowIndex;
+use flashproof_spec::problem::Problem;
+
+use super::{Fault, Variant, Variants, none, only};
+use crate::diagnosis::prediction::{LseForm, Prediction, Term, Weights};
 use crate::diagnosis::reading::Reading;
 use crate::diagnosis::row::RowModel;
 
@@ -35,6 +38,13 @@ pub(super) const FAULTS: &[Fault] = &[
         variants: |row| not_rescaled(row, Stale::Both),
     },
     Fault {
+        name: "lazy-rescale-frame",
+        clause: "FAS:fwd.online.rescale",
+        explanation: "where the maximum rises little nothing is rescaled, but weights are measured from it",
+        same_variant: true,
+        variants: lazily_rescaled,
+    },
+    Fault {
         name: "tail-score-zero",
         clause: "FAS:fwd.tiled.tail",
         explanation: "positions past the last key count in the normalizer with score 0",
@@ -61,6 +71,20 @@ pub(super) const FAULTS: &[Fault] = &[
         explanation: "a visible key takes part twice",
         same_variant: false,
         variants: repeated_key,
+    },
+    Fault {
+        name: "output-transposed",
+        clause: "FAS:problem.shape",
+        explanation: "the output has the axes of heads and queries swapped",
+        same_variant: true,
+        variants: transposed,
+    },
+    Fault {
+        name: "output-unwritten",
+        clause: "FAS:fwd.output.written",
+        explanation: "the output is zero, as memory that nothing was written to",
+        same_variant: true,
+        variants: unwritten,
     },
 ];
 
@@ -114,6 +138,43 @@ fn in_frames_of_blocks(right: &[Term], block: usize, stale: Stale) -> Option<Vec
     moved.then_some(terms)
 }
 
+/// A rise of the maximum that lazy kernels do not follow, in binary logarithm (FlashAttention-4).
+const LAZY_LOG2: f64 = 8.0;
+
+/// Blocks of every size, counted from key 0.
+fn lazily_rescaled<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
+    let reading = row.reading();
+    let right = reading.terms();
+    Box::new((1..=row.used_keys()).filter_map(move |block| {
+        let terms = in_frames_of_lazy_blocks(&right, block)?;
+        let prediction = reading.prediction_of(terms);
+        Some(Variant { prediction, detail: format!("blocks of {block} keys") })
+    }))
+}
+
+/// The terms in the frames of their blocks where those of the sums stay behind; `None` where they do not.
+fn in_frames_of_lazy_blocks(right: &[Term], block: usize) -> Option<Vec<Term>> {
+    let most = LAZY_LOG2 * std::f64::consts::LN_2;
+    let block_of = |term: &Term| term.key.map_or(0, |key| key / block);
+    let mut followed = f64::NEG_INFINITY;
+    let mut lags = false;
+    let mut terms = Vec::with_capacity(right.len());
+    for members in right.chunk_by(|a, b| block_of(a) == block_of(b)) {
+        let maximum = members.iter().map(|term| term.score.value).fold(followed, f64::max);
+        let ahead = if maximum - followed <= most { maximum - followed } else { 0.0 };
+        if ahead == 0.0 {
+            followed = maximum;
+        }
+        lags |= ahead > 0.0;
+        terms.extend(members.iter().map(|term| Term {
+            log_numerator: term.log_numerator - ahead,
+            log_normalizer: term.log_normalizer - ahead,
+            ..*term
+        }));
+    }
+    lags.then_some(terms)
+}
+
 /// Key blocks of kernels in use reach 256 keys; a tail is at most that long.
 const LARGEST_BLOCK: usize = 256;
 
@@ -145,6 +206,28 @@ fn without_key<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
 
 fn repeated_key<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
     each_key(row, |terms, i| terms.push(terms[i]))
+}
+
+/// What stands at the row's place where `[query, head]` is written for `[head, query]`. The LSE may
+/// stand where it should.
+fn transposed<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
+    let RowIndex { batch, head, query } = row.index;
+    let Problem { query_heads, query_len, .. } = *row.problem;
+    let place = head * query_len + query;
+    let there = RowIndex { batch, head: place % query_heads, query: place / query_heads };
+    if there == row.index {
+        return none();
+    }
+    let reading = Reading::of_row(row, there);
+    only(reading.prediction().with_lse(LseForm::Unknown))
+}
+
+fn unwritten<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
+    if row.visible().is_empty() {
+        return none();
+    }
+    let weights = Weights { head: row.key_head(), terms: Vec::new(), lse: LseForm::Unknown };
+    only(Prediction::Weighted(weights))
 }
 
 fn each_key<'r>(row: &'r RowModel<'_>, change: fn(&mut Vec<Term>, usize)) -> Variants<'r> {

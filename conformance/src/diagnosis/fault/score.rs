@@ -295,6 +295,8 @@ fn rescaled<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
         ("scale * ln 2: base two without the change of base", scale * std::f64::consts::LN_2),
         ("scale * log2(e): the change of base with base e", scale * std::f64::consts::LOG2_E),
         ("-scale", -scale),
+        ("scale rounded to bf16", Format::Bf16.round(scale)),
+        ("scale rounded to f16", Format::F16.round(scale)),
     ];
     let others = mistakes.into_iter().filter(|(_, used)| *used != scale);
     readings(others.map(|(detail, used)| (detail, with_scale(row, used))).collect())

@@ -66,6 +66,13 @@ pub(super) const FAULTS: &[Fault] = &[
         variants: dropout_normalizer,
     },
     Fault {
+        name: "output-unwritten",
+        clause: "FAS:fwd.output.written",
+        explanation: "the row is zero, as memory is that was never written",
+        same_variant: true,
+        variants: unwritten,
+    },
+    Fault {
         name: "masked-row-nan",
         clause: "FAS:choice.masked-row.output",
         explanation: "a row whose every key has a bias of minus infinity is NaN",
@@ -186,6 +193,10 @@ fn changed_terms<'r>(row: &'r RowModel<'_>, change: impl Fn(Term) -> Term) -> Va
 /// Whether the mask admits keys and the bias hides them all.
 fn is_masked(row: &RowModel<'_>) -> bool {
     row.visible().is_empty() && !row.admitted().is_empty()
+}
+
+fn unwritten<'r>(row: &'r RowModel<'_>) -> Variants<'r> {
+    if row.visible().is_empty() { none() } else { only(Prediction::Zero) }
 }
 
 fn nan<'r>(_: &'r RowModel<'_>, applies: bool) -> Variants<'r> {

@@ -16,6 +16,10 @@ pub(super) enum Change {
     NoDelta,
     /// `D` from the output of the query this far away, around the end.
     DeltaOfNeighbour(isize),
+    /// `D` from the upstream gradient in place of the output.
+    DeltaOfGradient,
+    /// The LSE is read as this many nats a unit.
+    LseUnit(f64),
     /// The upstream gradient of the LSE times this.
     LseGradient(f64),
     /// One more power of the scale, or one less.
@@ -106,7 +110,7 @@ impl Pair {
 impl Change {
     /// The pair, or `None` where it takes no part.
     pub(super) fn pair(self, model: &Model<'_>, row: RowIndex, key: usize) -> Option<Pair> {
-        let lse = model.lse(row);
+        let lse = self.lse(model, row);
         if lse == f64::NEG_INFINITY {
             return None;
         }
@@ -144,7 +148,7 @@ impl Change {
     /// What a row brings to the gradient of its sink; `None` without one.
     pub(super) fn sink_gradient(self, model: &Model<'_>, row: RowIndex) -> Option<f64> {
         let centred = self.lse_gradient(model, row) - self.delta(model, row);
-        Some(model.sink_probability(row)? * centred)
+        Some((model.sink(row)? - self.lse(model, row)).exp() * centred)
     }
 
     /// How many key positions a row meets, padding included.
@@ -186,8 +190,15 @@ impl Change {
                 let query = (row.query as isize + distance).rem_euclid(count) as usize;
                 model.delta(row, RowIndex { query, ..row })
             }
+            Self::DeltaOfGradient => model.square_of_gradient(row),
             _ => model.delta(row, row),
         }
+    }
+
+    /// The LSE as the backward pass reads it.
+    fn lse(self, model: &Model<'_>, row: RowIndex) -> f64 {
+        let unit = if let Self::LseUnit(unit) = self { unit } else { 1.0 };
+        unit * model.lse(row)
     }
 
     fn lse_gradient(self, model: &Model<'_>, row: RowIndex) -> f64 {

@@ -1,5 +1,7 @@
 //! The known faults of backward kernels, each as a change to the right computation.
 
+use std::f64::consts::{LN_2, LOG2_E};
+
 use flashproof_spec::format::Format;
 
 use super::change::{Axis, Change, EndOfAxis, Misplaced};
@@ -128,6 +130,21 @@ pub static GRADIENT_FAULTS: &[GradientFault] = &[
         kind: Kind::OneOf(&[
             (Change::DeltaOfNeighbour(-1), "the one before"),
             (Change::DeltaOfNeighbour(1), "the one after"),
+        ]),
+    },
+    GradientFault {
+        name: "delta-do-do",
+        clause: "FAS:bwd.delta.rowsum",
+        explanation: "D is the row sum of dO squared, not of dO times the output",
+        kind: Kind::OneOf(&[(Change::DeltaOfGradient, "")]),
+    },
+    GradientFault {
+        name: "lse-read-base2",
+        clause: "FAS:bwd.probability.recompute",
+        explanation: "P is recomputed from an LSE in another base than it is stored in",
+        kind: Kind::OneOf(&[
+            (Change::LseUnit(LN_2), "it is read as a binary logarithm"),
+            (Change::LseUnit(LOG2_E), "it is converted from nats where a natural one is expected"),
         ]),
     },
     GradientFault {

@@ -118,10 +118,9 @@ impl<'a> Model<'a> {
         self.problem.dropout_at(site(row, key))
     }
 
-    /// The weight of the row's sink; `None` where it has none.
-    pub(super) fn sink_probability(&self, row: RowIndex) -> Option<f64> {
-        let logit = self.inputs.sink_at(self.problem, row.head)?;
-        Some((logit - self.lse(row)).exp())
+    /// The logit of the row's sink; `None` where it has none.
+    pub(super) fn sink(&self, row: RowIndex) -> Option<f64> {
+        self.inputs.sink_at(self.problem, row.head)
     }
 
     /// `dP = <dO, v>`.
@@ -143,6 +142,12 @@ impl<'a> Model<'a> {
                     * self.output[[stale.batch, stale.head, stale.query, j]]
             })
             .sum()
+    }
+
+    /// `<dO, dO>`.
+    pub(super) fn square_of_gradient(&self, row: RowIndex) -> f64 {
+        let gradient = |j| self.output_gradient[[row.batch, row.head, row.query, j]];
+        (0..self.problem.value_dim).map(|j| gradient(j) * gradient(j)).sum()
     }
 
     /// The kernel's own LSE.

@@ -42,7 +42,8 @@ pub(in crate::cpu::mutant) enum ForwardFault {
     SkipNormalizerRescale,
     /// A small rise of the maximum rescales nothing, but weights are measured from it.
     LazyRescaleFrame,
-    /// Weights are `e^(scale x - m)` with one rounding, where `m` is rounded by itself.
+    /// Weights are `2^(s log2 e - m log2 e)` with one rounding of the difference, where `m log2 e` is
+    /// rounded by itself.
     FusedResidue,
     /// Products are summed in f16.
     ProductF16,

@@ -53,7 +53,7 @@ impl<E: Element> State<E> {
         if let Some(logit) = sight.head.sink {
             let reference = state.rescale(logit);
             if !state.has(ForwardFault::SinkNotInNormalizer) {
-                let weight = state.exp(logit - sight.shift() - reference);
+                let weight = state.weight(logit - sight.shift(), reference);
                 state.normalizer += weight;
                 state.rounded_normalizer += weight;
             }
@@ -81,7 +81,7 @@ impl<E: Element> State<E> {
         let maximum = self.of_block(&terms, scores.fold(self.maximum, Float::max));
         let reference = self.rescale(maximum);
         for term in &terms {
-            let weight = self.exp(self.difference(sight, query, term, reference));
+            let weight = self.weight(term.score, reference);
             let stored = self.stored(weight);
             let kept = term.key.filter(|&key| sight.head.dropout.keeps(query, key));
             if !self.has(ForwardFault::DropoutInNormalizer) || kept.is_some() {
@@ -165,20 +165,13 @@ impl<E: Element> State<E> {
         }
     }
 
-    /// A score less what it is measured from.
-    fn difference(
-        &self,
-        sight: &Sight<'_, '_, E>,
-        query: usize,
-        term: &Term<E::Accumulator>,
-        reference: E::Accumulator,
-    ) -> E::Accumulator {
-        match term.key {
-            Some(key) if self.has(ForwardFault::FusedResidue) && sight.is_plain() => {
-                sight.head.scale.mul_add(sight.product(query, key), -reference)
-            }
-            _ => term.score - reference,
+    /// The weight of a score measured from `reference`.
+    fn weight(&self, score: E::Accumulator, reference: E::Accumulator) -> E::Accumulator {
+        if self.has(ForwardFault::FusedResidue) {
+            let log2_e = E::Accumulator::nearest(std::f64::consts::LOG2_E);
+            return score.mul_add(log2_e, -(reference * log2_e)).exp2();
         }
+        self.exp(score - reference)
     }
 
     fn exp(&self, x: E::Accumulator) -> E::Accumulator {

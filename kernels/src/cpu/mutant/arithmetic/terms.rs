@@ -98,7 +98,7 @@ impl<E: Element> Sight<'_, '_, E> {
     }
 
     /// The product of a query and a key.
-    pub(super) fn product(&self, query: usize, key: usize) -> E::Accumulator {
+    fn product(&self, query: usize, key: usize) -> E::Accumulator {
         let (query, key) = (self.head.query.row(query), self.head.key.row(key));
         match self.fault {
             Some(ForwardFault::ProductF16) => {
@@ -112,12 +112,6 @@ impl<E: Element> Sight<'_, '_, E> {
             }
             _ => dot(query, key),
         }
-    }
-
-    /// Whether a score is the scaled product and nothing else.
-    pub(super) fn is_plain(&self) -> bool {
-        let Problem { softcap, bias, alibi, .. } = self.problem;
-        softcap.is_none() && bias.is_none() && alibi.is_none()
     }
 
     /// What `AlibiShifted` adds to every distance of a row, times the slope.

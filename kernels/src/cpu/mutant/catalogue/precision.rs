@@ -11,7 +11,7 @@ pub(super) const PRECISION: &[Mutant] = &[
         "scale-fma-residue",
         Forward(ForwardFault::FusedResidue),
         &["FAS:fwd.softmax.shift", "FAS:bound.weight", "FAS:num.profile.standard"],
-        "weights are of a fused product less a rounded maximum, which is not 0 at the maximum",
+        "exponents in base 2 are a fused product less a rounded maximum, and not 0 at the maximum",
     ),
     fault(
         "qk-f16",

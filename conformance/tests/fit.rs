@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::case::Case;
 use flashproof_conformance::fit::{Departure, Fit, Found, Gradient};
-use flashproof_conformance::run::{run, run_and_fit};
+use flashproof_conformance::run::{Tests, run, run_and_fit};
 use flashproof_conformance::suite::{DEFAULT_SEED, Direction, Suite, cases};
 use flashproof_conformance::verdict::Verdict;
 use flashproof_kernels::cpu::Tiled;
@@ -159,7 +159,7 @@ fn verdicts_are_those_of_a_run_without_it() {
     let mut subject = Builtin::open("mutant:acc-bf16").expect("a mutant");
     let (fitted, _) =
         run_and_fit(&mut subject, Suite::Quick, &cases, Tests::default(), |_| ()).expect("a run");
-    let plain = run(&mut subject, Suite::Quick, &cases, Tests::default(), |_| ()).expect("a run");
+    let plain = run(&mut subject, Suite::Quick, &cases, |_| ()).expect("a run");
     let text = |reports| serde_json::to_string(reports).expect("JSON");
     assert_eq!(text(&fitted), text(&plain));
 }

@@ -57,7 +57,7 @@ fn judge_case(
     indices: &[usize],
 ) -> Result<JudgedCase, RunError> {
     let inputs = drawn(case)?;
-    let expected = answer(&mut right(), case, &inputs)?;
+    let expected = answer(&mut right(case.problem.format), case, &inputs)?;
     let outside = match &expected {
         Answered::Answers(_, answers) => Outside::of(answers),
         Answered::Nothing(..) => None,
@@ -88,6 +88,9 @@ impl<'a> Outside<'a> {
     /// `None` where the case is none for rules: its exact answer is not all numbers.
     fn of(right: &'a Answers) -> Option<Self> {
         let (problem, inputs) = right.posed();
+        if problem.quantization.is_some() {
+            return None;
+        }
         let standard = Standard::new(problem, inputs, right.cotangents());
         if !standard.is_ordinary() {
             return None;

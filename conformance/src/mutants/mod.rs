@@ -27,6 +27,10 @@ mod survey;
 pub mod text;
 mod words;
 
+use flashproof_kernels::Kernel;
+use flashproof_kernels::cpu::{Quantized, Tiled};
+use flashproof_spec::format::Format;
+
 use crate::adapter::builtin::Builtin;
 use crate::run::RunError;
 use matrix::Matrix;
@@ -34,7 +38,8 @@ use plan::Plan;
 use specimen::Specimen;
 use survey::Survey;
 
-/// The built-in kernel whose answers are right, and that faults are changes of.
+/// The built-in kernel whose answers are right, and that faults are changes of; for inputs of 8 bits it
+/// is `quantized`.
 pub const RIGHT: &str = "tiled";
 
 /// Steps of a run, to show how far it is.
@@ -73,7 +78,8 @@ pub fn run(
     Ok(matrix)
 }
 
-/// The right kernel.
-fn right() -> Builtin {
-    Builtin::new(Box::new(flashproof_kernels::cpu::Tiled::default()))
+/// The right kernel for a format.
+fn right(format: Format) -> Builtin {
+    let tiled = Tiled::default();
+    Builtin::new(if tiled.takes(format) { Box::new(tiled) } else { Box::new(Quantized::default()) })
 }

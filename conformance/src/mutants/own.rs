@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::specimen::Specimen;
 use super::{Step, right};
 use crate::adapter::{Backward, Failure, Subject};
+use crate::case::FORMATS;
 use crate::rules::answer::{Shown, Standard};
 use crate::rules::battery::{Posed, battery};
 use crate::rules::drawn::Distribution;
@@ -35,7 +36,8 @@ pub(super) struct SeenTask {
 /// The battery in every format and distribution of which some rule looks at the output.
 pub(super) fn tasks(formats: &[Format]) -> Vec<Task> {
     let mut tasks = Vec::new();
-    for &format in formats {
+    // No rule here is about inputs of 8 bits.
+    for &format in formats.iter().filter(|format| FORMATS.contains(format)) {
         for distribution in Distribution::ALL {
             let is_looked_at = |quantity| {
                 let looked = Looked { quantity, format, softcap: false };
@@ -79,7 +81,8 @@ impl Task {
             rules.iter().map(|&rule| (rule, opinion(&RULES[rule]))).collect()
         };
         let ask = |subject: &mut dyn Subject| ask(subject, problem, &inputs, cotangents.as_ref());
-        let expected = ask(&mut right()).map_err(|failure| self.environment(&failure))?;
+        let expected =
+            ask(&mut right(problem.format)).map_err(|failure| self.environment(&failure))?;
         let of_right = of(&|rule| standard.opinion(rule, shown(&expected)));
         let mut seen = SeenTask { of_right, of: Vec::new() };
         let faults = specimens.iter().enumerate().filter(|(_, specimen)| specimen.is_fault);

@@ -47,7 +47,8 @@ impl Extent {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { formats: FORMATS.to_vec(), seed: DEFAULT_SEED, extent: Extent::SAMPLE }
+        let formats = FORMATS.into_iter().chain([Format::E4m3]).collect();
+        Self { formats, seed: DEFAULT_SEED, extent: Extent::SAMPLE }
     }
 }
 

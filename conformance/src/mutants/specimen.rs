@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use flashproof_kernels::mutant::{Kind, Mutant, Pass, mutants};
 
+use flashproof_spec::format::Format;
+
 use crate::adapter::Subject;
 use crate::adapter::builtin::Builtin;
+use crate::case::Case;
 use crate::suite::Direction;
 
 /// A kernel that is wrong on purpose, or right in another way than [`super::RIGHT`].
@@ -22,6 +25,8 @@ pub struct Specimen {
     pub pass: Direction,
     /// The clauses that describe the fault: those that it violates.
     pub clauses: Vec<&'static str>,
+    /// Whether it takes inputs of a format.
+    pub takes: Arc<dyn Fn(Format) -> bool + Send + Sync>,
     /// A new one for each case, so that no answer depends on what was asked before.
     pub open: Arc<dyn Fn() -> Box<dyn Subject> + Send + Sync>,
 }
@@ -39,6 +44,11 @@ pub fn specimens() -> Vec<Specimen> {
 }
 
 impl Specimen {
+    /// Whether the case is one of its pass, in a format that it takes.
+    pub(super) fn is_asked(&self, case: &Case) -> bool {
+        self.pass.includes(case) && (self.takes)(case.problem.format)
+    }
+
     fn of(mutant: &'static Mutant) -> Self {
         Self {
             name: mutant.name.to_owned(),
@@ -49,6 +59,7 @@ impl Specimen {
                 Pass::Backward => Direction::Backward,
             },
             clauses: mutant.clauses.to_vec(),
+            takes: Arc::new(|format| mutant.kernel().takes(format)),
             open: Arc::new(|| Box::new(Builtin::new(mutant.kernel()))),
         }
     }

@@ -56,7 +56,7 @@ impl Survey {
 
 impl Asked {
     fn new(specimen: &Specimen, suite: &Cases, differing: Vec<usize>) -> Self {
-        let asked: Vec<_> = suite.cases.iter().filter(|it| specimen.pass.includes(it)).collect();
+        let asked: Vec<_> = suite.cases.iter().filter(|it| specimen.is_asked(it)).collect();
         let is_confined = |clause: &&&'static str| {
             let tests = |case: &Case| case.clauses().contains(*clause);
             let testing = asked.iter().filter(|case| tests(case)).count();
@@ -72,10 +72,10 @@ impl Asked {
 /// The specimens whose answer to the case differs from the right kernel's.
 fn differing(specimens: &[Specimen], case: &Case) -> Result<Vec<usize>, RunError> {
     let inputs = drawn(case)?;
-    let expected = answer(&mut right(), case, &inputs)?;
+    let expected = answer(&mut right(case.problem.format), case, &inputs)?;
     let mut differing = Vec::new();
     for (index, specimen) in specimens.iter().enumerate() {
-        if specimen.pass.includes(case) {
+        if specimen.is_asked(case) {
             let given = answer((specimen.open)().as_mut(), case, &inputs)?;
             if !is_same(&expected, &given) {
                 differing.push(index);

@@ -12,7 +12,7 @@ use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs};
 use super::arithmetic::{self, Arithmetic, BackwardFault, ForwardFault};
 use super::storage::StorageFault;
 use super::{Change, Mutant, Read, Tiles, answer, merge, storage};
-use crate::cpu::{Split, Tiled};
+use crate::cpu::{Quantized, Split, Tiled};
 use crate::{Kernel, Unsupported};
 
 /// The tiled kernel with a mutant's change.
@@ -74,6 +74,7 @@ impl Kernel for Changed {
     fn profile(&self, format: Format) -> Profile {
         let tiled = self.correct().profile(format);
         match self.mutant.change {
+            Change::ReadsQuantized(_) => Quantized::default().profile(format),
             Change::Splits(splits, _) => Self::split(splits).profile(format),
             Change::Forward(ForwardFault::DeclaredRoundedNormalizer) => {
                 Profile { normalizer: Normalizer::Rounded, ..tiled }
@@ -92,8 +93,20 @@ impl Kernel for Changed {
         }
     }
 
+    fn takes(&self, format: Format) -> bool {
+        match self.mutant.change {
+            Change::ReadsQuantized(_) => Quantized::default().takes(format),
+            _ => self.correct().takes(format),
+        }
+    }
+
     fn forward(&self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Unsupported> {
         let answer = match self.mutant.change {
+            Change::ReadsQuantized(misread) => {
+                let mut inputs = inputs.clone();
+                misread(&mut inputs);
+                Quantized::default().forward(problem, &inputs)
+            }
             Change::Unchanged => arithmetic::forward(&self.arithmetic(None), problem, inputs),
             Change::Forward(fault) => {
                 arithmetic::forward(&self.arithmetic(Some(fault)), problem, inputs)
@@ -154,6 +167,9 @@ impl Kernel for Changed {
                 answer::unwritten_without_queries(problem, &mut gradients);
                 gradients
             }),
+            Change::ReadsQuantized(_) => {
+                Quantized::default().backward(problem, inputs, outputs, cotangents)
+            }
             Change::ReadsForward(_)
             | Change::Forward(_)
             | Change::AnswersForward(_)

@@ -83,6 +83,8 @@ enum Change {
     ReadsForward(fn(&mut Problem, &mut Inputs)),
     /// The backward pass does.
     ReadsBackward(fn(&mut Read)),
+    /// The kernel for inputs of 8 bits reads other inputs.
+    ReadsQuantized(fn(&mut Inputs)),
     /// A step of the forward pass.
     Forward(ForwardFault),
     /// A step of the backward pass.

@@ -5,14 +5,17 @@ use std::collections::BTreeSet;
 
 use flashproof_kernels::mutant::{Kind, Mutant, Pass, mutants};
 use flashproof_kernels::{Kernel, builtin};
+use flashproof_spec::format::Format;
 use flashproof_spec::layout::{StoredCotangents, StoredInputs};
 use flashproof_spec::mask::{Mask, Rule};
 use flashproof_spec::problem::Problem;
-use flashproof_spec::tensor::Outputs;
+use flashproof_spec::quantization::{Descale, Descales, Quantization};
+use flashproof_spec::tensor::{Outputs, Tensor};
+use ndarray::{ArrayD, IxDyn};
 
 use super::is_split;
 use super::shown::{Shown, shown};
-use crate::support::{bits, gradient_bits, uniform_cotangents};
+use crate::support::{bits, gradient_bits, uniform, uniform_cotangents};
 
 /// Controls that must be the correct kernel in every bit.
 const SAME: [&str; 1] = ["unchanged"];
@@ -24,7 +27,7 @@ fn every_mutant_differs_from_the_correct_kernel_somewhere() {
         assert_eq!(problem.problem.validate(), Ok(()), "{}", problem.name);
     }
     let mut unseen = BTreeSet::new();
-    for mutant in mutants() {
+    for mutant in wide() {
         let seen: Vec<_> = problems
             .iter()
             .filter(|shown| differs(mutant, shown))
@@ -38,10 +41,39 @@ fn every_mutant_differs_from_the_correct_kernel_somewhere() {
     assert_eq!(unseen, BTreeSet::from(SAME));
 }
 
+/// Mutants of the kernel for inputs of 8 bits take nothing else.
+#[test]
+fn every_mutant_on_8_bits_differs_from_the_correct_kernel() {
+    let by_block = Descale::Block(2);
+    let quantization =
+        Quantization { query: by_block, key: by_block, value: by_block, output: Format::F32 };
+    let problem =
+        Problem { quantization: Some(quantization), ..Problem::new(Format::E4m3, 2, 5, 8) };
+    let mut inputs = uniform(&problem, 1);
+    let [query, key, value] = problem.descale_shapes().expect("descales").map(|shape| {
+        let half = ArrayD::from_elem(IxDyn(&shape), 0.5);
+        Tensor::rounded(Format::F32, &half)
+    });
+    inputs.descale = Some(Descales { query, key, value });
+    let correct = builtin("quantized").expect("a kernel").forward(&problem, &inputs);
+    let of_8_bits = mutants().iter().filter(|mutant| !mutant.kernel().takes(Format::F32));
+    let mut tried = 0;
+    for mutant in of_8_bits {
+        assert_ne!(mutant.kernel().forward(&problem, &inputs), correct, "{}", mutant.name);
+        tried += 1;
+    }
+    assert!(tried > 0);
+}
+
+/// Those that take the formats of the tiled kernel.
+fn wide() -> impl Iterator<Item = &'static Mutant> {
+    mutants().iter().filter(|mutant| mutant.kernel().takes(Format::F32))
+}
+
 /// A fault of one pass leaves the other as it is.
 #[test]
 fn the_other_pass_is_the_correct_kernels() {
-    for mutant in mutants().iter().filter(|mutant| mutant.kind == Kind::Fault) {
+    for mutant in wide().filter(|mutant| mutant.kind == Kind::Fault) {
         let other = match mutant.pass {
             Pass::Forward => Pass::Backward,
             Pass::Backward => Pass::Forward,

@@ -5,6 +5,7 @@ mod control;
 mod mask;
 mod place;
 mod precision;
+mod quantized;
 mod score;
 mod softmax;
 
@@ -20,6 +21,7 @@ pub fn mutants() -> &'static [Mutant] {
             softmax::SOFTMAX,
             softmax::LSE,
             precision::PRECISION,
+            quantized::QUANTIZED,
             mask::MASKS,
             score::SCORES,
             place::PLACES,

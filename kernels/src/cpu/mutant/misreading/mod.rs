@@ -1,6 +1,7 @@
 //! Changes to what the correct kernel is handed.
 
 pub(super) mod backward;
+pub(super) mod descale;
 pub(super) mod heads;
 pub(super) mod mask;
 pub(super) mod score;

@@ -54,7 +54,7 @@ mod special;
 use std::fmt;
 use std::sync::LazyLock;
 
-pub use cite::{cite_bibtex, cite_text};
+pub use cite::{cite_bibtex, cite_rustdoc, cite_text};
 
 /// Version of the specification, by semantic versioning: a new clause is a new minor version, a
 /// withdrawn one a new major version.
@@ -81,7 +81,8 @@ pub struct Clause {
     pub executable: &'static str,
     /// Tests that check it, as `path/from/root.rs::function`.
     pub checked_by: &'static [&'static str],
-    /// Machine-checked theorem, where there is one.
+    /// The machine-checked theorem that says most of it, as `Module.theorem`, where there is one;
+    /// [`crate::proof`] has all of them.
     pub proof: Option<&'static str>,
 }
 

@@ -29,6 +29,7 @@ pub mod online;
 pub mod pattern;
 pub mod problem;
 pub mod profile;
+pub mod proof;
 pub mod quantization;
 pub mod score;
 pub mod tensor;

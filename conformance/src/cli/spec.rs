@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use flashproof_conformance::report::Outcome;
-use flashproof_spec::clause::{Clause, cite_bibtex, cite_text, clauses, find};
+use flashproof_spec::clause::{Clause, cite_bibtex, cite_rustdoc, cite_text, clauses, find};
+use flashproof_spec::proof;
 
 use super::error::{CliError, near};
 use super::output;
@@ -25,6 +26,8 @@ enum Citation {
     Bibtex,
     /// One line of text
     Text,
+    /// A line of documentation for the function that carries the clause out
+    Rustdoc,
 }
 
 /// The specification has the version of the program that it comes with.
@@ -42,6 +45,7 @@ pub fn run(args: &Args) -> Result<Outcome, CliError> {
                 None => show(clause, sink),
                 Some(Citation::Bibtex) => write!(sink, "{}", cite_bibtex(clause, VERSION)),
                 Some(Citation::Text) => writeln!(sink, "{}", cite_text(clause, VERSION)),
+                Some(Citation::Rustdoc) => writeln!(sink, "{}", cite_rustdoc(clause, VERSION)),
             })?;
         }
     }
@@ -66,7 +70,6 @@ fn show(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
         ("References", clause.references.to_vec()),
         ("Executable form", one(clause.executable)),
         ("Checked by", clause.checked_by.to_vec()),
-        ("Proof", clause.proof.into_iter().collect()),
     ] {
         if !lines.is_empty() {
             writeln!(sink, "\n{bold}{heading}{bold:#}")?;
@@ -74,6 +77,21 @@ fn show(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
         for line in lines {
             writeln!(sink, "  {line}")?;
         }
+    }
+    show_proofs(clause, sink)
+}
+
+/// The theorems behind a clause, each with what it states and may rest on.
+fn show_proofs(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
+    let bold = anstyle::Style::new().bold();
+    for (index, claim) in proof::of_clause(clause.id).enumerate() {
+        if index == 0 {
+            writeln!(sink, "\n{bold}Proved in Coq{bold:#} (spec/proofs)")?;
+        }
+        for line in claim.statement().lines() {
+            writeln!(sink, "  {line}")?;
+        }
+        writeln!(sink, "    resting on {}", claim.allowed_axioms().join(", "))?;
     }
     Ok(())
 }

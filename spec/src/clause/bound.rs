@@ -26,7 +26,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/src/bound/accumulation.rs::every_tree_stays_within_the_half_mass",
             "spec/src/bound/accumulation.rs::every_partial_sum_is_at_most_half_the_mass",
         ],
-        proof: None,
+        proof: Some("HalfMass.half_mass_bound"),
     },
     Clause {
         id: "FAS:bound.weight",
@@ -52,7 +52,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/forward_simulation.rs::adversarial_roundings_stay_within_the_bounds",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
         ],
-        proof: None,
+        proof: Some("Rounding.chain_of_roundings"),
     },
     Clause {
         id: "FAS:bound.fwd.output",
@@ -104,7 +104,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "conformance/tests/suite.rs::no_false_alarm_in_half_a_million_elements",
             "spec/tests/bounds.rs::the_evaluation_is_just_above_the_equations",
         ],
-        proof: None,
+        proof: Some("Rounding.recursive_sum_error"),
     },
     Clause {
         id: "FAS:bound.fwd.statistical",
@@ -255,7 +255,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "FAS:bound.fwd.output",
             "FAS:num.format.rounding",
         ],
-        executable: "bound::strict::forward",
+        executable: "bound::strict::forward::forward",
         checked_by: &[
             "spec/tests/strict_simulation.rs::adversarial_roundings_stay_within_the_strict_gate",
             "spec/tests/strict_simulation.rs::random_roundings_stay_within_the_strict_gate",
@@ -273,7 +273,8 @@ pub(super) const CLAUSES: &[Clause] = &[
             as the rounding of a number within B of c_j: the sum of P or of dX as its own LSE and its own \
             output make them, each rounded to the weight format; those that a rounding boundary is in \
             reach of count as half the distance between the two numbers that they may be. Not under \
-            dropout.",
+            dropout, nor for a row whose forward answer is itself proven wrong: its gradients may be \
+            those of other numbers than it gave.",
         equation: "RN(c_j - B) <= dV_j <= RN(c_j + B),  c_j = sum_r RN_P(e^(s_r - L^_r)) dO_rj,  B = sum_r h_r \
             |dO_rj| + sums;  dQ with c_j = scale sum_i RN_P(dX_i) k_ij,  dX_i = c_i e^(s_i - L^) (dP_i - D^ + g), \
             and dK alike",
@@ -285,7 +286,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "FAS:bound.bwd.query",
             "FAS:bound.bwd.value",
         ],
-        executable: "bound::strict::query_gradient",
+        executable: "bound::strict::gradient::query_gradient",
         checked_by: &[
             "spec/tests/strict_gradient_simulation.rs::adversarial_roundings_stay_within_the_strict_gate",
             "spec/tests/strict_gradient_simulation.rs::random_roundings_stay_within_the_strict_gate",

@@ -17,6 +17,19 @@ pub fn cite_text(clause: &Clause, version: &str) -> String {
     format!("{id}, \"{title}\", flashproof specification, version {version}")
 }
 
+/// A line of Rust documentation to stand above the function that carries a clause out.
+///
+/// ```
+/// use flashproof_spec::clause::{cite_rustdoc, find};
+/// let clause = find("FAS:fwd.online.rescale").unwrap();
+/// assert!(cite_rustdoc(clause, "0.1.0").starts_with("/// Clause: `FAS:fwd.online.rescale`"));
+/// ```
+#[must_use]
+pub fn cite_rustdoc(clause: &Clause, version: &str) -> String {
+    let Clause { id, title, .. } = clause;
+    format!("/// Clause: `{id}` ({title}; flashproof specification {version}).")
+}
+
 /// A `BibTeX` entry for a clause; its key is the id with `:` and `.` made `-`, and the version.
 #[must_use]
 pub fn cite_bibtex(clause: &Clause, version: &str) -> String {

@@ -29,7 +29,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_identities.rs::delta_is_the_mean_of_the_probability_gradients",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
-        proof: None,
+        proof: Some("Gradient.delta_is_rowsum"),
     },
     Clause {
         id: "FAS:bwd.probability.recompute",
@@ -49,7 +49,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_identities.rs::recomputed_probabilities_are_those_of_the_forward_pass",
             "spec/tests/gradient_identities.rs::probabilities_of_a_row_sum_to_one",
         ],
-        proof: None,
+        proof: Some("Softmax.softmax_from_lse"),
     },
     Clause {
         id: "FAS:bwd.probability.mask",
@@ -109,7 +109,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_masked.rs::a_single_key_has_no_score_gradient",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
-        proof: None,
+        proof: Some("Gradient.score_gradient_is_derivative"),
     },
     Clause {
         id: "FAS:bwd.lse.gradient",
@@ -132,7 +132,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_derivative.rs::score_gradients_are_derivatives",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
-        proof: None,
+        proof: Some("Gradient.lse_derivative"),
     },
     Clause {
         id: "FAS:bwd.query.gradient",
@@ -158,7 +158,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_difference.rs::halving_the_step_of_a_query_quarters_the_error",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
-        proof: None,
+        proof: Some("Gradient.query_gradient_is_derivative"),
     },
     Clause {
         id: "FAS:bwd.query.scale",
@@ -177,7 +177,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_identities.rs::the_scale_enters_query_and_key_gradients_once",
             "spec/tests/gradient_derivative.rs::query_gradients_are_derivatives",
         ],
-        proof: None,
+        proof: Some("Gradient.query_gradient_is_derivative"),
     },
     Clause {
         id: "FAS:bwd.key.scale",
@@ -200,7 +200,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_identities.rs::the_scale_enters_query_and_key_gradients_once",
             "spec/tests/gradient_simulation.rs::kernels_with_a_fault_leave_the_bounds",
         ],
-        proof: None,
+        proof: Some("Gradient.key_gradient_is_derivative"),
     },
     Clause {
         id: "FAS:bwd.value.gradient",
@@ -219,7 +219,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/gradient_derivative.rs::value_gradients_are_derivatives",
             "spec/tests/gradient_difference.rs::differences_along_a_value_are_exact",
         ],
-        proof: None,
+        proof: Some("Gradient.value_gradient_is_derivative"),
     },
     Clause {
         id: "FAS:bwd.empty-row.zero",

@@ -123,7 +123,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "profile::Profile::standard",
         checked_by: &["spec/tests/profiles.rs::standard_profile_is_as_its_clause_says"],
-        proof: None,
+        proof: Some("Exp2.cubic_approximates_exp2"),
     },
     Clause {
         id: "FAS:num.profile.dense",

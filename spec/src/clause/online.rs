@@ -20,7 +20,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "online::start",
         checked_by: &["spec/tests/merge.rs::start_is_the_identity_of_merge"],
-        proof: None,
+        proof: Some("Online.merge_start_left"),
     },
     Clause {
         id: "FAS:fwd.online.absorb",
@@ -44,7 +44,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/merge.rs::absorbing_a_block_merges_its_state",
             "spec/tests/golden.rs::recurrence_reproduces_the_golden_rows",
         ],
-        proof: None,
+        proof: Some("Online.absorb_is_merge"),
     },
     Clause {
         id: "FAS:fwd.online.rescale",
@@ -63,7 +63,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/reference.rs::a_rescaled_state_is_the_same_row",
             "spec/tests/golden.rs::recurrence_reproduces_the_golden_rows",
         ],
-        proof: None,
+        proof: Some("Lazy.rescale_represents"),
     },
     Clause {
         id: "FAS:fwd.online.merge",
@@ -86,7 +86,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/merge.rs::merge_is_associative",
             "spec/tests/merge.rs::any_tree_of_merges_gives_one_state",
         ],
-        proof: None,
+        proof: Some("Online.merge_assoc"),
     },
     Clause {
         id: "FAS:fwd.online.masked-block",
@@ -104,7 +104,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "online::absorb",
         checked_by: &["spec/tests/masked_keys.rs::fully_masked_blocks_change_nothing"],
-        proof: None,
+        proof: Some("Online.masked_block_changes_nothing"),
     },
     Clause {
         id: "FAS:fwd.tiled.partition",
@@ -122,7 +122,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/partition.rs::any_partition_in_any_order_is_the_dense_row",
             "spec/tests/partition.rs::every_block_size_is_the_dense_row",
         ],
-        proof: None,
+        proof: Some("Online.any_partition_is_dense"),
     },
     Clause {
         id: "FAS:fwd.tiled.tail",
@@ -141,7 +141,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "attention::tiled_row",
         checked_by: &["spec/tests/partition.rs::padding_the_last_tile_changes_nothing"],
-        proof: None,
+        proof: Some("Online.absorbing_blocks_is_dense"),
     },
     Clause {
         id: "FAS:fwd.split.merge",
@@ -165,7 +165,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/split.rs::merges_of_merges_are_the_whole_row",
             "spec/tests/split.rs::empty_splits_alone_are_an_empty_row",
         ],
-        proof: None,
+        proof: Some("Split.merge_of_partials"),
     },
     Clause {
         id: "FAS:fwd.memory.row-state",
@@ -211,6 +211,6 @@ pub(super) const CLAUSES: &[Clause] = &[
             "conformance/tests/relations.rs::right_kernels_pass_every_check",
             "conformance/tests/relations.rs::a_partial_that_is_lost_breaks_the_merge",
         ],
-        proof: None,
+        proof: Some("Split.partials_merge_like_keys"),
     },
 ];

@@ -18,7 +18,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "conformance/tests/relations.rs::right_kernels_pass_every_check",
             "conformance/tests/relations.rs::a_key_dropped_by_its_place_breaks_key_permutation",
         ],
-        proof: None,
+        proof: Some("Online.dense_permutation"),
     },
     Clause {
         id: "FAS:meta.batch-independence",
@@ -83,7 +83,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "conformance/tests/relations.rs::right_kernels_pass_every_check",
             "conformance/tests/relations.rs::a_finite_initial_maximum_breaks_the_score_shift",
         ],
-        proof: None,
+        proof: Some("Softmax.lse_of_shifted_scores"),
     },
     Clause {
         id: "FAS:meta.value-shift",

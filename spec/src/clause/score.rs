@@ -178,7 +178,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/modified_rows.rs::the_sink_zero_is_the_off_by_one_softmax",
             "spec/tests/modified_rows.rs::a_row_of_nothing_but_a_sink_has_output_zero_and_the_logit_as_lse",
         ],
-        proof: None,
+        proof: Some("Softmax.sink_is_a_key_without_value"),
     },
     Clause {
         id: "FAS:score.sink.once",

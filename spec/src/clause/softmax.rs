@@ -39,7 +39,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "attention::dense_row",
         checked_by: &["spec/tests/definition.rs::dense_row_is_the_weighted_mean"],
-        proof: None,
+        proof: Some("Softmax.online_softmax_is_attention"),
     },
     Clause {
         id: "FAS:fwd.softmax.every-key",
@@ -87,7 +87,7 @@ pub(super) const CLAUSES: &[Clause] = &[
             "spec/tests/reference.rs::any_reference_gives_the_same_row",
             "spec/tests/reference.rs::conditional_rescaling_gives_the_same_row",
         ],
-        proof: None,
+        proof: Some("Lazy.any_reference_output"),
     },
     Clause {
         id: "FAS:fwd.softmax.empty-row",
@@ -109,7 +109,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "online::finish",
         checked_by: &["spec/tests/masked_keys.rs::a_row_without_visible_keys_has_no_answer"],
-        proof: None,
+        proof: Some("Softmax.row_without_keys"),
     },
     Clause {
         id: "FAS:fwd.lse.definition",
@@ -127,7 +127,7 @@ pub(super) const CLAUSES: &[Clause] = &[
         references: &["The chapter, equation 26.2", "Dao 2023, arXiv 2307.08691, algorithm 1"],
         executable: "attention::dense_row",
         checked_by: &["spec/tests/definition.rs::lse_is_the_logarithm_of_the_mass"],
-        proof: None,
+        proof: Some("Softmax.lse_of_dense"),
     },
     Clause {
         id: "FAS:fwd.lse.shift",
@@ -145,6 +145,6 @@ pub(super) const CLAUSES: &[Clause] = &[
         ],
         executable: "attention::dense_row",
         checked_by: &["spec/tests/reference.rs::a_constant_on_every_score_moves_the_lse_alone"],
-        proof: None,
+        proof: Some("Softmax.lse_of_shifted_scores"),
     },
 ];

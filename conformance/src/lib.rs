@@ -12,6 +12,7 @@
 //! | [`statistics`] | whether errors are as small as independent roundings make them |
 //! | [`trivial`] | what a case would not tell from a right answer |
 //! | [`drift`] | how answers change between versions and machines |
+//! | [`mutants`], [`rules`] | which faults all that catches, and which of them the rules of others miss |
 //! | [`report`] | how that is told |
 //! | [`io`] | how tensors are kept in files |
 // Not `forbid`: ndarray's slicing macro allows itself unsafe code.

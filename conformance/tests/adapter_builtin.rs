@@ -116,7 +116,7 @@ fn gradients_of_shared_weights_are_exact_in_short_formats() {
                 let answer = subject.backward(&problem, &paired::inputs(&problem), &cotangents);
                 let gradients = answer.map(|answer| answer.gradients);
                 let expected = paired::gradients(&problem, &cotangents);
-                assert_eq!(gradients, Ok(expected), "{} in {format}", kernel);
+                assert_eq!(gradients, Ok(expected), "{kernel} in {format}");
             }
         }
     }

@@ -27,7 +27,7 @@ fn every_kernel_is_exact_in_every_layout() {
                     let found = pass.run(&mut subject, &problem).expect("an answer");
                     let exact = placed::exact(pass, &problem);
                     let same = placed::same(&found, &exact);
-                    assert!(same, "{} {layout} {pass:?}: {found:?}", kernel);
+                    assert!(same, "{kernel} {layout} {pass:?}: {found:?}");
                 }
             }
         }
@@ -43,7 +43,7 @@ fn every_kernel_takes_bias_sinks_and_dropout() {
         let answer = subject.backward(&problem, &scored::inputs(&problem), &cotangents);
         let gradients = scored::gradients(&problem, &cotangents);
         let expected = Backward { outputs: scored::outputs(&problem), gradients };
-        assert_eq!(answer, Ok(expected), "{}", kernel);
+        assert_eq!(answer, Ok(expected), "{kernel}");
     }
 }
 
@@ -53,7 +53,7 @@ fn partial_results_merge_into_one() {
         let mut subject = Builtin::open(kernel).expect("a kernel");
         let problem = pointed::problem(Format::Bf16);
         let (whole, parts) = pointed::partials(&problem);
-        assert_eq!(subject.merge(&problem, &parts), Ok(whole), "{}", kernel);
+        assert_eq!(subject.merge(&problem, &parts), Ok(whole), "{kernel}");
     }
 }
 

@@ -251,9 +251,9 @@ fn a_layout_is_kept_where_the_failure_needs_it() {
     assert!(!problem(&kept).layout.is_contiguous());
     let dropped = explained(&mut Tampered::new("naive", anywhere), name);
     assert!(problem(&dropped).layout.is_contiguous());
-    for explanation in [kept, dropped] {
-        assert_alike(&explanation);
-        let smallest = problem(&explanation);
+    for explanation in [&kept, &dropped] {
+        assert_alike(explanation);
+        let smallest = problem(explanation);
         assert_eq!((smallest.batch, smallest.query_heads, smallest.key_len), (1, 1, 1));
         assert_eq!((&smallest.alibi, smallest.sink), (&None, None));
     }

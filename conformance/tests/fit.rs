@@ -21,12 +21,12 @@ fn sampled(direction: Direction) -> Vec<Case> {
     let mut cases = cases(Suite::Quick, &[Format::F32], DEFAULT_SEED);
     cases.retain(|case| direction.includes(case));
     let pairs = |case: &Case| case.problem.score_shape().iter().product::<usize>();
-    let small = cases.iter().filter(|case| pairs(case) < 2000).step_by(12);
+    let small = cases.iter().filter(|case| pairs(case) < 2000).step_by(36);
     let long = cases.iter().filter(|case| {
         let Problem { query_len, key_len, .. } = case.problem;
         query_len.max(key_len) > 64 && pairs(case) < 40_000
     });
-    let long = long.step_by(12);
+    let long = long.step_by(36);
     let overflowing = cases.iter().filter(|case| case.bug == Some(33));
     small.chain(long).chain(overflowing).cloned().collect()
 }
@@ -149,7 +149,11 @@ fn two_departures_are_found_together() {
     let two = Two { numerator: open("mutant:acc-bf16"), exponential: open("mutant:exp-12bit") };
     let fit = fit_of(Box::new(two), Direction::Forward);
     let mut found = departures(&fit).to_vec();
-    found.retain(|departure| *departure != Departure::CarriedNumerator(Format::Bf16));
+    // The output is their quotient: which of the two is carried narrowly it does not tell.
+    let carried =
+        [Departure::CarriedNumerator(Format::Bf16), Departure::CarriedNormalizer(Format::Bf16)];
+    found.retain(|departure| !carried.contains(departure));
+    assert_eq!(departures(&fit).len(), 2, "{fit:?}");
     assert!(matches!(found[..], [Departure::Exponential(_)]), "{fit:?}");
 }
 
@@ -162,6 +166,21 @@ fn verdicts_are_those_of_a_run_without_it() {
     let plain = run(&mut subject, Suite::Quick, &cases, |_| ()).expect("a run");
     let text = |reports| serde_json::to_string(reports).expect("JSON");
     assert_eq!(text(&fitted), text(&plain));
+}
+
+/// As the program prints it after the verdicts.
+#[test]
+fn a_fit_is_told_in_words() {
+    let told = |departure: Departure, words: &str| assert_eq!(departure.to_string(), words);
+    told(Departure::Exponential(48.0), "exp errs by 48 ulp");
+    told(
+        Departure::CarriedGradient(Gradient::Value, Carried { format: Format::Bf16, block: 64 }),
+        "dV is carried in bf16 between query blocks of 64 or less",
+    );
+    told(
+        Departure::CarriedNumerator(Format::Bf16),
+        "the numerator is carried in bf16 between key blocks",
+    );
 }
 
 #[test]

@@ -116,9 +116,9 @@ fn a_descale_that_is_another_s_fails() {
         ("the value's dropped", |_, it| Descales { value: map(&it.value, |_| 1.0), ..it }),
         ("the key's dropped", |_, it| Descales { key: map(&it.key, |_| 1.0), ..it }),
         ("the query's dropped", |_, it| Descales { query: map(&it.query, |_| 1.0), ..it }),
-        ("the key's for the value's", |_, it| match it.key.shape() == it.value.shape() {
-            true => Descales { value: it.key.clone(), ..it },
-            false => it,
+        ("the key's for the value's", |_, it| {
+            let alike = it.key.shape() == it.value.shape();
+            if alike { Descales { value: it.key.clone(), ..it } } else { it }
         }),
         ("the first block's for all", |_, it| Descales { value: first(&it.value, 2), ..it }),
         ("the first head's for all", |_, it| Descales { value: first(&it.value, 1), ..it }),
@@ -161,7 +161,7 @@ fn what_is_not_offered_is_unsupported() {
     let case = quantized().swap_remove(0);
     for name in ["naive", "tiled", "split", "matrix:volta"] {
         let mut subject = Builtin::open(name).unwrap();
-        let report = reports(&mut subject, &[case.clone()]).swap_remove(0);
+        let report = reports(&mut subject, std::slice::from_ref(&case)).swap_remove(0);
         assert_eq!(report.verdict, Verdict::Unsupported, "{name}");
     }
 }

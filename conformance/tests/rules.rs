@@ -145,8 +145,12 @@ fn the_reference_is_attention() {
             Answer { problem, inputs: &inputs, outputs: &outputs, profile: &profile, choices };
         let tally = judge_rows(&answer, &answer.every_row(), |_| ()).unwrap();
         assert_eq!(tally.violations, [], "{}", posed.name);
-        let answer =
-            GradientAnswer { forward: answer, cotangents: &cotangents, gradients: &gradients };
+        let answer = GradientAnswer {
+            forward: answer,
+            cotangents: &cotangents,
+            gradients: &gradients,
+            wrong_rows: &[],
+        };
         let tally = judge_gradients(&answer, &answer.every_place(), |_| ()).unwrap();
         assert_eq!(tally.violations, [], "{}", posed.name);
     }
@@ -177,8 +181,8 @@ struct Right {
     gradients: Option<Gradients>,
 }
 
-fn rounded(problem: &Problem, values: ArrayD<f64>) -> Tensor {
-    Tensor::rounded(problem.format, &values)
+fn rounded(problem: &Problem, values: &ArrayD<f64>) -> Tensor {
+    Tensor::rounded(problem.format, values)
 }
 
 fn right(problem: &Problem, distribution: Distribution, backward: bool) -> Right {
@@ -186,13 +190,13 @@ fn right(problem: &Problem, distribution: Distribution, backward: bool) -> Right
     let cotangents = backward.then(|| distribution.cotangents(problem, SEED));
     let dense = Dense::reference(problem, &inputs);
     let outputs =
-        Outputs { output: rounded(problem, dense.forward().output.into_dyn()), lse: None };
+        Outputs { output: rounded(problem, &dense.forward().output.into_dyn()), lse: None };
     let gradients = cotangents.as_ref().map(|cotangents| {
         let exact = dense.backward(cotangents);
         Gradients::new(
-            rounded(problem, exact.query.into_dyn()),
-            rounded(problem, exact.key.into_dyn()),
-            rounded(problem, exact.value.into_dyn()),
+            rounded(problem, &exact.query.into_dyn()),
+            rounded(problem, &exact.key.into_dyn()),
+            rounded(problem, &exact.value.into_dyn()),
         )
     });
     Right { standard: Standard::new(problem, &inputs, cotangents.as_ref()), outputs, gradients }
@@ -222,13 +226,13 @@ fn transformer_engine_passes_gradients_of_zero_and_uniform_weights() {
             Gradients { query: zeroed(&gradients.query), key: zeroed(&gradients.key), ..gradients };
         let inputs = Distribution::TransformerEngine.inputs(&problem, SEED);
         let mut mean = outputs.output.values().clone();
-        for ((batch, head), _) in ndarray::Array2::<()>::default((2, 2)).indexed_iter() {
+        for (batch, head) in ndarray::indices((2, 2)) {
             let values = inputs.value.view4();
             let values = values.slice(s![batch, head, .., ..]);
             let of_head = values.mean_axis(ndarray::Axis(0)).unwrap();
             mean.slice_mut(s![batch, head, .., ..]).assign(&of_head);
         }
-        let uniform = Outputs { output: rounded(&problem, mean), lse: None };
+        let uniform = Outputs { output: rounded(&problem, &mean), lse: None };
         let of = |outputs: &Outputs| said(&standard, "Transformer Engine", outputs, Some(&nothing));
         assert_eq!(of(&uniform), Opinion::Accepts, "{format}");
         let none = Outputs { output: zeroed(&outputs.output), lse: None };
@@ -272,7 +276,7 @@ fn twice_the_largest_error_of_a_peer_hides_a_dropped_key_in_one_row() {
     .forward();
     let mut dropped = outputs.output.values().clone();
     dropped.slice_mut(s![0, 0, 1023, ..]).assign(&row.output.slice(s![0, 0, 0, ..]));
-    let dropped = Outputs { output: rounded(&problem, dropped), lse: None };
+    let dropped = Outputs { output: rounded(&problem, &dropped), lse: None };
     assert_ne!(dropped, outputs);
     let opinion = said(&standard, "FlashAttention-2", &dropped, None);
     assert_eq!(opinion, Opinion::Accepts);

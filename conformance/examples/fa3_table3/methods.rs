@@ -64,7 +64,7 @@ fn dense_f16(head: &Head) -> Array2<f64> {
 }
 
 fn flash_f16(head: &Head) -> Result<Array2<f64>, Box<dyn Error>> {
-    let [queries, keys] = [&head.query, &head.key].map(|matrix| matrix.nrows());
+    let [queries, keys] = [&head.query, &head.key].map(Array2::nrows);
     let mut problem = Problem::new(Format::F16, 1, queries, head.query.ncols());
     problem.key_len = keys;
     let tensor = |matrix: &Array2<f64>| {

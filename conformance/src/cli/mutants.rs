@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use flashproof_conformance::case::FORMATS;
 use flashproof_conformance::mutants::matrix::Matrix;
 use flashproof_conformance::mutants::plan::{Extent, Plan};
 use flashproof_conformance::mutants::specimen::{Specimen, specimens};
@@ -22,7 +21,7 @@ use super::{distinct, output};
 #[derive(clap::Args)]
 pub struct Args {
     /// Number formats, such as f32,bf16
-    #[arg(long, value_name = "FORMATS", value_delimiter = ',', default_values_t = FORMATS)]
+    #[arg(long, value_name = "FORMATS", value_delimiter = ',', default_values_t = Plan::default().formats)]
     format: Vec<Format>,
 
     /// Only this fault or control; the option may be repeated [default: all]

@@ -144,7 +144,7 @@ impl<'a> Evidence<'a> {
         };
         judge_rows(&answer, &answer.every_row(), visit)?;
         if let Some((cotangents, gradients)) = self.cotangents.zip(gradients.as_ref()) {
-            let answer = GradientAnswer { forward: answer, cotangents, gradients };
+            let answer = GradientAnswer { forward: answer, cotangents, gradients, wrong_rows: &[] };
             judge_gradients(&answer, &answer.every_place(), visit)?;
         }
         Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))

@@ -126,7 +126,7 @@ fn expected(
     if let Some((cotangents, gradients)) =
         example.shrunk.instance.cotangents.as_ref().zip(given.gradients.as_ref())
     {
-        let answer = GradientAnswer { forward, cotangents, gradients };
+        let answer = GradientAnswer { forward, cotangents, gradients, wrong_rows: &[] };
         judge_gradients(&answer, &answer.every_place(), visit)?;
     }
     let wanted = wanted.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -128,7 +128,10 @@ impl fmt::Display for Departure {
             }
             Self::CarriedGradient(gradient, Carried { format, block }) => {
                 let of = if *gradient == Gradient::Query { "key" } else { "query" };
-                write!(f, "{gradient} is carried in {format} between {of} blocks of {block}")
+                write!(
+                    f,
+                    "{gradient} is carried in {format} between {of} blocks of {block} or less"
+                )
             }
             Self::Exponential(ulp) => write!(f, "exp errs by {ulp} ulp"),
             Self::CarriedNormalizer(format) => {

@@ -149,7 +149,9 @@ pub fn judge(request: &Request, progress: &ProgressBar) -> Result<Report, JudgeE
             };
             let backward = passes.backward.as_ref().map(|(cotangents, gradients)| {
                 clauses.extend(gradient_clauses(&problem, cotangents.lse.is_some()));
-                GradientAnswer { forward: answer, cotangents, gradients }
+                // Not known before it is judged.
+                let wrong_rows = &[];
+                GradientAnswer { forward: answer, cotangents, gradients, wrong_rows }
             });
             let places = Places::new(request, &answer, backward.as_ref());
             (judge_answer(request, &answer, backward.as_ref(), &places, progress)?, places)
@@ -247,8 +249,10 @@ fn judge_answer(
     };
     let mut judged = Judged::of_tally(judge_rows(answer, &places.rows, visit)?, answer);
     if let Some(backward) = backward {
-        let tally = judge_gradients(backward, &places.gradients, visit)?;
-        judged = judged.with_gradients(tally, backward);
+        let wrong_rows = &judged.tally.failing.clone();
+        let backward = GradientAnswer { wrong_rows, ..*backward };
+        let tally = judge_gradients(&backward, &places.gradients, visit)?;
+        judged = judged.with_gradients(tally, &backward);
     }
     if let (Some(elements), Some(path)) = (elements, &request.elements) {
         elements.write(path)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::{Cases, Extent};
+use super::plan::{Extent, Sample};
 use super::specimen::Specimen;
 use super::survey::Survey;
 use crate::case::Case;
@@ -14,7 +14,7 @@ pub(super) type Chosen = BTreeMap<usize, Vec<usize>>;
 /// clause to the test, then others; of each kind about a third of the number, spread evenly.
 pub(super) fn choose(
     specimens: &[Specimen],
-    suite: &Cases,
+    suite: &Sample,
     survey: &Survey,
     extent: &Extent,
 ) -> Chosen {
@@ -28,11 +28,16 @@ pub(super) fn choose(
     chosen
 }
 
-fn of_specimen(specimen: &Specimen, suite: &Cases, differing: &[usize], most: usize) -> Vec<usize> {
-    let of_own = |clause: &&str| specimen.clauses.contains(clause);
+fn of_specimen(
+    specimen: &Specimen,
+    suite: &Sample,
+    differing: &[usize],
+    most: usize,
+) -> Vec<usize> {
+    let of_own = |clause: &&'static str| specimen.clauses.contains(clause);
     let kind = |case: &Case| match case.clause {
         Some(clause) if of_own(&clause) => 0,
-        _ if case.clauses().iter().any(|it| of_own(it)) => 1,
+        _ if case.clauses().iter().any(of_own) => 1,
         _ => 2,
     };
     let mut kinds: [Vec<usize>; 3] = Default::default();

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::choice::Chosen;
-use super::plan::Cases;
+use super::plan::Sample;
 use super::specimen::Specimen;
 use super::survey::answer;
 use super::{Step, right};
@@ -38,7 +38,7 @@ pub(super) struct Judgement {
 
 pub(super) fn judge(
     specimens: &[Specimen],
-    suite: &Cases,
+    suite: &Sample,
     chosen: &Chosen,
     progress: &(dyn Fn(Step) + Sync),
 ) -> Result<Vec<JudgedCase>, RunError> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use flashproof_spec::format::Format;
 
-use super::matrix::{Matrix, Row, RuleCell};
+use super::matrix::{Count, Matrix, Row, RuleCell};
 use super::words::{command, described, extent, fraction, kill, misses, ratio, sign};
 
 /// Writes the matrix.
@@ -16,9 +16,9 @@ pub fn write(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<()
     write_rules(matrix, sink)?;
     write_kills(matrix, sink)?;
     let title = "Which rules catch which fault, on the rules' own inputs";
-    write_sights(matrix, title, |cell| cell.own, sink)?;
+    write_sights(matrix, title, of_own, sink)?;
     let title = "The same on the cases of ours that the fault fails";
-    write_sights(matrix, title, |cell| cell.ours, sink)
+    write_sights(matrix, title, of_ours, sink)
 }
 
 fn write_head(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<()> {
@@ -59,8 +59,10 @@ fn write_rules(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<
     )?;
     writeln!(sink, "|---|---|---|--:|--:|--:|")?;
     for (index, rule) in matrix.rules.iter().enumerate() {
-        let own = misses(matrix.sights(index, |cell| cell.own));
-        let ours = misses(matrix.sights(index, |cell| cell.ours));
+        let [own, ours] = [of_own, of_ours].map(|of: fn(&RuleCell) -> Count| {
+            let sights = matrix.sights(index, of);
+            format!("{} ({} not looked at)", misses(sights), sights.unseen)
+        });
         let inputs = if rule.states_inputs { "" } else { " (assumed)" };
         let (on_own, on_ours) = (fraction(rule.right_on_own), fraction(rule.right_on_ours));
         writeln!(
@@ -85,7 +87,7 @@ fn write_kills(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<
          largest error over bound, or *exact* where an element is required exactly.\n"
     )?;
     let formats: Vec<Format> = matrix.formats.keys().copied().collect();
-    let columns: String = formats.iter().map(|format| format!(" {format} |")).collect();
+    let columns = cells(formats.iter());
     writeln!(sink, "| fault | what it does | pass |{columns} by the clause | error/bound |")?;
     writeln!(sink, "|---|---|---|{}---|---|", "---|".repeat(formats.len()))?;
     for row in matrix.faults() {
@@ -116,12 +118,12 @@ fn write_kill(row: &Row, formats: &[Format], sink: &mut (impl Write + ?Sized)) -
 fn write_sights(
     matrix: &Matrix,
     title: &str,
-    of: fn(&RuleCell) -> super::matrix::Count,
+    of: fn(&RuleCell) -> Count,
     sink: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
     writeln!(sink, "## {title}\n")?;
     writeln!(sink, "✓ caught, ✗ missed, · not looked at; answers rejected of those looked at.\n")?;
-    let names: String = matrix.rules.iter().map(|rule| format!(" {} |", rule.name)).collect();
+    let names = cells(matrix.rules.iter().map(|rule| rule.name));
     writeln!(sink, "| fault | bounds |{names}")?;
     writeln!(sink, "|---|---|{}", "---|".repeat(matrix.rules.len()))?;
     for row in matrix.faults() {
@@ -138,6 +140,20 @@ fn write_sights(
         write!(sink, " {} |", misses(matrix.sights(rule, of)))?;
     }
     writeln!(sink, "\n")
+}
+
+const fn of_own(cell: &RuleCell) -> Count {
+    cell.own
+}
+
+const fn of_ours(cell: &RuleCell) -> Count {
+    cell.ours
+}
+
+/// The rest of a row of these cells.
+fn cells(contents: impl Iterator<Item = impl ToString>) -> String {
+    let cells: Vec<_> = contents.map(|content| content.to_string()).collect();
+    format!(" {} |", cells.join(" | "))
 }
 
 /// Bars would end a cell.

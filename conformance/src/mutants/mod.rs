@@ -12,12 +12,13 @@
 //! | [`plan`] | which cases are run, and how many are judged |
 //! | `survey`, `choice` | where a specimen answers otherwise than the right kernel, and what of that is judged |
 //! | `judgement`, `own` | what the bounds and the rules say |
-//! | [`matrix`] | what is kept |
+//! | [`matrix`], [`kill`] | what is kept |
 //! | [`text`], [`markdown`], [`html`] | how that is told |
 
 mod choice;
 pub mod html;
 mod judgement;
+pub mod kill;
 pub mod markdown;
 pub mod matrix;
 mod own;

@@ -54,7 +54,7 @@ impl Default for Plan {
 
 /// The cases of one format.
 #[derive(Clone, Debug)]
-pub(super) struct Cases {
+pub(super) struct Sample {
     pub(super) format: Format,
     pub(super) cases: Vec<Case>,
     /// How many the suite has.
@@ -65,7 +65,7 @@ impl Plan {
     /// The cases of the quick suite in a format, as far as the extent goes, in the suite's order. Every
     /// case of a reported fault is among them, and every relation, formula and merge that is not too
     /// large.
-    pub(super) fn cases(&self, format: Format) -> Cases {
+    pub(super) fn cases(&self, format: Format) -> Sample {
         let all = suite::cases(Suite::Quick, &[format], self.seed);
         let of = all.len();
         let mut plain = 0;
@@ -80,7 +80,7 @@ impl Plan {
             plain += 1;
             is_small && plain % self.extent.one_in == 0
         };
-        Cases { format, cases: all.into_iter().filter(|case| is_taken(case)).collect(), of }
+        Sample { format, cases: all.into_iter().filter(|case| is_taken(case)).collect(), of }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::plan::Cases;
+use super::plan::Sample;
 use super::specimen::Specimen;
 use super::{Step, right};
 use crate::adapter::{Failure, Subject};
@@ -31,7 +31,7 @@ pub(super) struct Asked {
 impl Survey {
     pub(super) fn of(
         specimens: &[Specimen],
-        suite: &Cases,
+        suite: &Sample,
         progress: &(dyn Fn(Step) + Sync),
     ) -> Result<Self, RunError> {
         let of_case = |case: &Case| {
@@ -55,7 +55,7 @@ impl Survey {
 }
 
 impl Asked {
-    fn new(specimen: &Specimen, suite: &Cases, differing: Vec<usize>) -> Self {
+    fn new(specimen: &Specimen, suite: &Sample, differing: Vec<usize>) -> Self {
         let asked: Vec<_> = suite.cases.iter().filter(|it| specimen.is_asked(it)).collect();
         let is_confined = |clause: &&&'static str| {
             let tests = |case: &Case| case.clauses().contains(*clause);

@@ -1,8 +1,11 @@
 //! What the tables say in words: common to text, Markdown and HTML.
 
+use std::collections::BTreeSet;
+
 use flashproof_spec::format::Format;
 
-use super::matrix::{CasesRun, Count, Kill, Matrix, Row, Sight, Sights, Strongest, Way};
+use super::kill::{Kill, Strongest, Way};
+use super::matrix::{CasesRun, Count, Matrix, Row, Sight, Sights};
 use super::plan::Extent;
 
 /// The command that makes the same matrix.
@@ -13,7 +16,8 @@ pub(super) fn command(matrix: &Matrix) -> String {
     }
     if matrix.formats.len() < crate::case::FORMATS.len() {
         let formats: Vec<_> = matrix.formats.keys().map(Format::to_string).collect();
-        command.push_str(&format!(" --format {}", formats.join(",")));
+        command.push_str(" --format ");
+        command.push_str(&formats.join(","));
     }
     command
 }
@@ -50,9 +54,8 @@ pub(super) fn kill(kill: Option<&Kill>) -> String {
 
 /// The describing clauses that killed a fault, and the ways that they did.
 pub(super) fn described(row: &Row) -> Vec<(&'static str, String)> {
-    let ways = |ways: &std::collections::BTreeSet<Way>| {
-        ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(", ")
-    };
+    let ways =
+        |ways: &BTreeSet<Way>| ways.iter().map(|way| way.name()).collect::<Vec<_>>().join(", ");
     row.described_by().iter().map(|(clause, by)| (*clause, ways(by))).collect()
 }
 
@@ -80,7 +83,7 @@ pub(super) fn fraction(Count { looked, rejected }: Count) -> String {
     if looked == 0 { String::new() } else { format!("{rejected}/{looked}") }
 }
 
-/// "misses 23 of 48", of those that the rule looks at.
+/// "23 of 48", of those that the rule looks at.
 pub(super) fn misses(Sights { caught, missed, .. }: Sights) -> String {
     format!("{missed} of {}", caught + missed)
 }

@@ -220,7 +220,7 @@ fn write_fit(fit: &Fit, sink: &mut impl Write) -> io::Result<()> {
             )?;
             match unbounded {
                 0 => Ok(()),
-                left => writeln!(sink, "          {} of them without a bound then", left),
+                left => writeln!(sink, "          {left} of them without a bound then"),
             }
         }
         Found::Nothing { case } => {

@@ -1,8 +1,8 @@
 //! Dense attention, as the references of other projects compute it.
 //!
 //! One program in two precisions. In `f64` it is a reference. In the kernel's own format it is what
-//! eager PyTorch does: sums in `f32` (in `f64` for `f64`), softmax in `f32`, and every tensor that an
-//! operation gives rounded to the format, in the order of FlashAttention's test reference: the key is
+//! eager `PyTorch` does: sums in `f32` (in `f64` for `f64`), softmax in `f32`, and every tensor that an
+//! operation gives rounded to the format, in the order of `FlashAttention`'s test reference: the key is
 //! scaled, then multiplied with the query; softcap; bias; mask; softmax; dropout; the product with the
 //! value. The backward pass is what differentiating that gives, with the same roundings.
 //!

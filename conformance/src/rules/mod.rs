@@ -4,7 +4,7 @@
 //! Each says of a kernel's answer whether it would pass. They are here to be compared with the
 //! derived bounds (`flashproof mutants`), not to judge by. What a rule compares with is dense
 //! attention ([`dense`]): a *reference* in `f64`, and where the rule asks for it a *peer*, the same in
-//! the kernel's own format with a rounding after every operation, as eager PyTorch has it. Neither
+//! the kernel's own format with a rounding after every operation, as eager `PyTorch` has it. Neither
 //! comes from the oracle: the reference is what such rules have, good to some 1e-15, whose error no
 //! tolerance here is near.
 //!

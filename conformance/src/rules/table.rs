@@ -208,11 +208,10 @@ const JAX_SPLASH: Rule = Rule {
     tolerance: |looked| {
         let tolerance = match (looked.quantity, looked.format) {
             (_, Format::F64 | Format::F16) => return None,
-            (Quantity::Output, _) => 3e-3,
             (Quantity::Lse, _) => 1e-3,
             (Quantity::QueryGradient | Quantity::KeyGradient, _) => 0.05,
             (Quantity::ValueGradient, Format::Bf16) => 4e-3,
-            (Quantity::ValueGradient, _) => 3e-3,
+            (Quantity::Output | Quantity::ValueGradient, _) => 3e-3,
             _ => return None,
         };
         Some(Tolerance::close(tolerance, tolerance))

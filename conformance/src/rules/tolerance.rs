@@ -16,7 +16,7 @@ pub struct Numbers<'a> {
 }
 
 /// A condition on all elements of an output. NaN on either side fails each of them; equal infinities
-/// pass, where elements are compared one by one.
+/// are no error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// `|got - want| <= absolute + relative |want|` in at least this share of the elements.
@@ -144,13 +144,15 @@ impl Tolerance {
     }
 }
 
-/// The share of elements that are close; 1 of none.
+/// The share of elements that are close; 1 of none. An infinite error is within no tolerance, not even
+/// an infinite one: so `NumPy` and `PyTorch` have it.
 fn matched_share(got: &[f64], want: &[f64], absolute: f64, relative: f64) -> f64 {
     if got.is_empty() {
         return 1.0;
     }
     let is_close = |(got, want): &(&f64, &f64)| {
-        got == want || (*got - *want).abs() <= absolute + relative * want.abs()
+        let error = (*got - *want).abs();
+        got == want || (error.is_finite() && error <= absolute + relative * want.abs())
     };
     let close = got.iter().zip(want).filter(is_close).count();
     close as f64 / got.len() as f64
@@ -158,23 +160,24 @@ fn matched_share(got: &[f64], want: &[f64], absolute: f64, relative: f64) -> f64
 
 /// The largest distance; NaN where some is, 0 of none.
 fn maximum(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, nan_or_max)
+    distances(a, b).fold(0.0, nan_or_max)
 }
 
 fn nan_or_max(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// The mean distance; 0 of none.
-fn mean(a: &[f64], b: &[f64]) -> f64 {
-    let sum: f64 = a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum();
-    sum / (a.len().max(1)) as f64
+fn distances(a: &[f64], b: &[f64]) -> impl Iterator<Item = f64> {
+    a.iter().zip(b).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() })
 }
 
-/// Infinities that are equal count as no error, as in ggml's test.
+/// The mean distance; 0 of none.
+fn mean(a: &[f64], b: &[f64]) -> f64 {
+    distances(a, b).sum::<f64>() / (a.len().max(1)) as f64
+}
+
 fn normalized_mean_square(got: &[f64], want: &[f64]) -> f64 {
-    let square = |(got, want): (&f64, &f64)| if got == want { 0.0 } else { (got - want).powi(2) };
-    let error: f64 = got.iter().zip(want).map(square).sum();
+    let error: f64 = distances(got, want).map(|it| it.powi(2)).sum();
     let whole: f64 = want.iter().filter(|it| it.is_finite()).map(|it| it.powi(2)).sum();
     if error == 0.0 { 0.0 } else { error / whole }
 }
@@ -187,7 +190,7 @@ fn moved_and_back(reference: &[f64], format: Format) -> Vec<f64> {
     reference.iter().map(back).collect()
 }
 
-/// PyTorch's `get_tolerances`: absolute and relative.
+/// `PyTorch`'s `get_tolerances`: absolute and relative.
 fn from_peer(peer: &[f64], reference: &[f64], format: Format, factor: f64) -> (f64, f64) {
     /// A relative tolerance above this is taken for one of a reference of zero.
     const MEANINGLESS: f64 = 1e30;
@@ -203,7 +206,7 @@ fn from_peer(peer: &[f64], reference: &[f64], format: Format, factor: f64) -> (f
     (absolute, if relative > MEANINGLESS { default_relative } else { relative })
 }
 
-/// PyTorch's default tolerances in its attention tests: absolute and relative.
+/// `PyTorch`'s default tolerances in its attention tests: absolute and relative.
 const fn defaults(format: Format) -> (f64, f64) {
     match format {
         Format::F16 => (1e-3, 1e-3),
@@ -228,7 +231,9 @@ mod tests {
         assert!(accepts(close, &[8.0 + 1.25], &[8.0], &[0.0]));
         assert!(!accepts(close, &[8.0 + 1.5], &[8.0], &[0.0]));
         assert!(accepts(close, &[f64::NEG_INFINITY], &[f64::NEG_INFINITY], &[0.0]));
-        assert!(!accepts(close, &[0.0], &[f64::NEG_INFINITY], &[0.0]));
+        for other in [0.0, f64::INFINITY, f64::NAN] {
+            assert!(!accepts(close, &[other], &[f64::NEG_INFINITY], &[0.0]), "{other}");
+        }
     }
 
     #[test]

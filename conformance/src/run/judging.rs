@@ -139,6 +139,7 @@ impl<'a> Judging<'a> {
         }
         let tally = judge_rows(&answer, &rows, shown)?;
         // The clean run of a poisoned case too: NaN everywhere would be the same in both.
+        let wrong_rows = tally.failing.clone();
         let judged = if self.explained {
             Judged::of_tally(tally, &answer)
         } else {
@@ -151,7 +152,8 @@ impl<'a> Judging<'a> {
             }
             Rest::Backward(pass) => {
                 let BackwardPass { cotangents, gradients, .. } = &**pass;
-                let answer = GradientAnswer { forward: answer, cotangents, gradients };
+                let wrong_rows = &wrong_rows;
+                let answer = GradientAnswer { forward: answer, cotangents, gradients, wrong_rows };
                 let places = self.places(&answer, share);
                 let tally = judge_gradients(&answer, &places, shown)?;
                 if self.explained {
@@ -263,7 +265,12 @@ impl<'a> Judging<'a> {
             Rest::Backward(pass) => {
                 let BackwardPass { cotangents, gradients, .. } = &**pass;
                 let gradients = tried.replaced.gradients(gradients);
-                let answer = GradientAnswer { forward: answer, cotangents, gradients: &gradients };
+                let answer = GradientAnswer {
+                    forward: answer,
+                    cotangents,
+                    gradients: &gradients,
+                    wrong_rows: &[],
+                };
                 judge_gradients(&answer, &answer.every_place(), |_| ())?
             }
             Rest::Nothing | Rest::Poisoned(..) | Rest::Related(_) => {

@@ -39,6 +39,9 @@ pub struct GradientAnswer<'a> {
     pub cotangents: &'a Cotangents,
     /// What it gave.
     pub gradients: &'a Gradients,
+    /// Rows of the forward pass that are proven wrong, ascending. What the kernel gave there may not be
+    /// what it went on from, so their gradients are not put to the strict gate, which takes it to be.
+    pub wrong_rows: &'a [RowIndex],
 }
 
 /// Which gradients of a problem are judged.

@@ -121,7 +121,7 @@ fn a_split_declares_its_parts_and_the_sink() {
     for format in FORMATS {
         let tiled = kernel("tiled").profile(format);
         assert_eq!(tiled.merged_parts, None);
-        let split = Profile { merged_parts: Some(6), ..tiled };
+        let split = Profile { merged_parts: Some(6), max_policy: None, ..tiled };
         assert_eq!(kernel("split:5").profile(format), split);
     }
 }

@@ -352,7 +352,7 @@ impl<'a> Exact<'a> {
         let total = (error.clone() + gradient).min(&mass);
         let growth = self.growth();
         let aligned =
-            aligned(profile.weight_format, self.problem.format) * &factor * growth.clone();
+            aligned(profile.weight_format, self.problem.format) * &factor * growth;
         let sums = sum_error(sum.accumulation, terms, touched, &mass, &total, &aligned)
             + big(tiny_sum(profile, sum.accumulation))
                 * growth

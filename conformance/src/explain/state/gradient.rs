@@ -88,7 +88,12 @@ impl Scene<'_> {
             profile: self.profile,
             choices,
         };
-        let answer = GradientAnswer { forward, cotangents: &cotangents, gradients: &gradients };
+        let answer = GradientAnswer {
+            forward,
+            cotangents: &cotangents,
+            gradients: &gradients,
+            wrong_rows: &[],
+        };
         let found = Mutex::new(None);
         let visit = |elements: &[Compared]| {
             let is_followed = |it: &&Compared| {

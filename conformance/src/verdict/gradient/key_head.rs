@@ -110,7 +110,7 @@ impl<'e> KeyHead<'e> {
 
     /// Every element of one key's rows of `dK` and `dV`.
     fn compare_key(&self, index: KeyIndex) -> Result<Vec<Compared>, OracleError> {
-        let GradientAnswer { forward, cotangents, gradients } = self.of.answer;
+        let GradientAnswer { forward, cotangents, gradients, .. } = self.of.answer;
         let row = self.of.backward.key_gradient_row(index)?;
         let contributions = self.contributions(&row);
         let strict = self.strict_contributions(&row);

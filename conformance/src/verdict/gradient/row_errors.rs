@@ -1,6 +1,8 @@
 //! How far a kernel's probabilities and score gradients of a row can be off.
 
-use flashproof_oracle::backward::{Backward, ConditionRequest, LseKnowledge, Options};
+use flashproof_oracle::backward::{
+    Backward, ConditionRequest, ConditionedRow, LseKnowledge, Options,
+};
 use flashproof_oracle::error::OracleError;
 use flashproof_oracle::row::RowIndex;
 use flashproof_spec::bound::Bound;
@@ -52,9 +54,13 @@ impl<'a> Errors<'a> {
         let Some(lse) = self.lse_knowledge(index)? else { return Ok(None) };
         let request = ConditionRequest { index, lse, keys };
         let conditioned = self.backward.condition(outputs, request)?;
+        let strict = |it: &ConditionedRow| {
+            let wrong = self.answer.wrong_rows.binary_search(&index).is_ok();
+            (!wrong).then(|| StrictRow::new(problem, profile, &it.condition, &it.centre)).flatten()
+        };
         Ok(conditioned.map(|it| RowErrors {
             errors: GradientRow::new(problem, profile, &it.condition),
-            strict: StrictRow::new(problem, profile, &it.condition, &it.centre),
+            strict: strict(&it),
             keys: it.keys,
         }))
     }

@@ -51,9 +51,10 @@ impl<E: Element> State<E> {
             state.maximum = E::Accumulator::nearest(FINITE);
         }
         if let Some(logit) = sight.head.sink {
+            let logit = logit - sight.shift();
             let reference = state.rescale(logit);
             if !state.has(ForwardFault::SinkNotInNormalizer) {
-                let weight = state.weight(logit - sight.shift(), reference);
+                let weight = state.weight(logit, reference);
                 state.normalizer += weight;
                 state.rounded_normalizer += weight;
             }

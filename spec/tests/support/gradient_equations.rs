@@ -351,8 +351,7 @@ impl<'a> Exact<'a> {
         let mass = sum.mass.clone() * &factor;
         let total = (error.clone() + gradient).min(&mass);
         let growth = self.growth();
-        let aligned =
-            aligned(profile.weight_format, self.problem.format) * &factor * growth;
+        let aligned = aligned(profile.weight_format, self.problem.format) * &factor * growth;
         let sums = sum_error(sum.accumulation, terms, touched, &mass, &total, &aligned)
             + big(tiny_sum(profile, sum.accumulation))
                 * growth

@@ -180,12 +180,17 @@ fn write_trivial(summary: &Summary, sink: &mut impl Write) -> io::Result<()> {
         write!(sink, ", most often {} ({} of {})", most.answer, most.passing, most.cases)?;
     }
     writeln!(sink, "; --json says which and why")?;
-    for TrivialAnswer { answer, cases, passing } in &summary.trivial_answers {
-        if passing == cases {
-            writeln!(sink, "  {DOUBTFUL}no case tells {answer} from a right answer{DOUBTFUL:#}")?;
-        }
+    let told_by_none = |it: &&TrivialAnswer| it.passing == it.cases;
+    let answers = summary.trivial_answers.iter().filter(told_by_none);
+    let answers: Vec<_> = answers.map(|it| it.answer.to_string()).collect();
+    if answers.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let answers = answers.join(", ");
+    writeln!(
+        sink,
+        "  {DOUBTFUL}no case that passed tells {answers} from a right answer{DOUBTFUL:#}"
+    )
 }
 
 /// What the tests by probability came to, and where they were not made.

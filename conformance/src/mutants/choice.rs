@@ -56,7 +56,7 @@ fn of_specimen(
 }
 
 /// At most so many of the items, evenly spread, the first and the last among them.
-fn spread(items: &[usize], most: usize) -> Vec<usize> {
+pub(super) fn spread(items: &[usize], most: usize) -> Vec<usize> {
     let taken = items.len().min(most);
     match taken {
         0 => Vec::new(),

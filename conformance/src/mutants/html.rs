@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::matrix::{Count, Matrix, Row, RuleCell, Sight};
-use super::words::{command, described, extent, fraction, kill, misses, ratio, sign};
+use super::words::{accepted, command, described, extent, fraction, kill, misses, ratio, sight};
 
 /// The page.
 #[derive(Template)]
@@ -47,6 +47,8 @@ struct Bar<'a> {
     rule: &'a super::matrix::RuleColumn,
     /// On its own inputs, and on ours.
     shares: [Shares; 2],
+    /// Wrong answers accepted.
+    accepted: String,
     right: (String, String),
 }
 
@@ -101,7 +103,8 @@ impl Said {
             Sight::Missed => "missed",
             Sight::Unseen => "unseen",
         };
-        Self { class, sign: sign(count.sight()), fraction: fraction(count) }
+        let (sign, fraction) = sight(count);
+        Self { class, sign, fraction }
     }
 }
 
@@ -120,6 +123,7 @@ impl<'a> Bar<'a> {
         Self {
             rule,
             shares: [shares(|cell| cell.own), shares(|cell| cell.ours)],
+            accepted: accepted(matrix.wrong_answers(index)),
             right: (fraction(rule.right_on_own), fraction(rule.right_on_ours)),
         }
     }

@@ -1,5 +1,6 @@
 //! What the bounds, and the rules of others, say of answers that differ.
 
+use flashproof_spec::problem::Problem;
 use rayon::prelude::*;
 
 use super::choice::Chosen;
@@ -9,11 +10,12 @@ use super::survey::answer;
 use super::{Step, right};
 use crate::case::Case;
 use crate::report::CaseReport;
-use crate::rules::Opinion;
 use crate::rules::answer::Standard;
 use crate::rules::table::RULES;
+use crate::rules::{Looked, Opinion, Rule};
 use crate::run::{About, Answered, Answers, RunError, Tests, drawn};
 use crate::suite::Suite;
+use crate::verdict::Quantity;
 
 /// One case and what was judged there.
 pub(super) struct JudgedCase {
@@ -32,8 +34,25 @@ pub(super) struct Judgement {
     /// The clause that the case was reported for.
     pub(super) pinned: Option<&'static str>,
     /// What each rule says of what differs from the right kernel's answer; nothing where the case is
-    /// none for rules, or there is no answer.
+    /// none for rules.
     pub(super) opinions: Option<Vec<Opinion>>,
+}
+
+impl Judgement {
+    /// Whether a rule looks at something that is proven wrong.
+    pub(super) fn shows(&self, rule: &Rule) -> bool {
+        let Problem { format, softcap, .. } = self.report.problem;
+        let is_wrong = |&quantity: &Quantity| {
+            self.report.of(quantity).is_some_and(|measured| measured.wrong > 0)
+        };
+        let looks = |quantity| {
+            let looked = Looked { quantity, format, softcap: softcap.is_some() };
+            (rule.tolerance)(looked).is_some()
+        };
+        let mut wrong = Quantity::ALL.into_iter().filter(is_wrong);
+        // A kernel that gives no answer is wrong in all of it.
+        wrong.any(looks) || (self.report.no_answer.is_some() && looks(Quantity::Output))
+    }
 }
 
 pub(super) fn judge(
@@ -67,7 +86,9 @@ fn judge_case(
         let given = answer(subject.as_mut(), case, &inputs)?;
         let opinions = match (&outside, &given) {
             (Some(outside), Answered::Answers(_, answers)) => Some(outside.opinions(answers)),
-            _ => None,
+            // A kernel that gives no answer fails any test.
+            (Some(_), Answered::Nothing(..)) => Some(vec![Opinion::Rejects; RULES.len()]),
+            (None, _) => None,
         };
         let about = About::case(case, Suite::Quick, subject.name(), Tests::default());
         let report = given.verdict()?.report(about);
@@ -85,8 +106,12 @@ struct Outside<'a> {
 }
 
 impl<'a> Outside<'a> {
-    /// `None` where the case is none for rules: its exact answer is not all numbers.
+    /// `None` where the case is none for rules: more is judged than an answer, or the exact one is not
+    /// all numbers.
     fn of(right: &'a Answers) -> Option<Self> {
+        if !right.is_plain() {
+            return None;
+        }
         let (problem, inputs) = right.posed();
         if problem.quantization.is_some() {
             return None;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use flashproof_spec::format::Format;
 
 use super::matrix::{Count, Matrix, Row, RuleCell};
-use super::words::{command, described, extent, fraction, kill, misses, ratio, sign};
+use super::words::{accepted, command, described, extent, fraction, kill, misses, ratio, sight};
 
 /// Writes the matrix.
 ///
@@ -47,27 +47,29 @@ fn write_rules(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<
         sink,
         "Each rule is applied to more than its project tests: every problem of a common list (masks, \
          grouped heads, biases, softcap, sinks, dropout, layouts), with inputs drawn as the project \
-         draws them, and the cases of ours. It *misses* a fault when it looks at answers that differ \
-         from the right kernel's and accepts all of them; outputs and formats that the project does \
-         not compare are not looked at. On the cases of ours, answers are those that the bounds prove \
-         wrong. A rule's rejections count only where it accepts the right kernel's answer; the last \
-         column says where it does not.\n"
+         draws them, and the cases of ours. It *catches* a fault when it rejects an answer that differs \
+         from the right kernel's where it accepts that one, and *misses* it when it rejects none, \
+         though the bounds prove wrong what it looks at. Else there is nothing wrong where it looks: \
+         in the formats, inputs, outputs and gradients that the project compares. Then come the \
+         answers to cases of ours that are proven wrong where the rule looks, and how many of them it \
+         accepts; the last column says how often it rejects the right kernel.\n"
     )?;
     writeln!(
         sink,
-        "| rule | requires | own inputs | misses, own inputs | misses, our cases | rejects the right kernel |"
+        "| rule | requires | own inputs | misses, own inputs | misses, our cases | accepts wrong answers, our cases | rejects the right kernel |"
     )?;
-    writeln!(sink, "|---|---|---|--:|--:|--:|")?;
+    writeln!(sink, "|---|---|---|--:|--:|--:|--:|")?;
     for (index, rule) in matrix.rules.iter().enumerate() {
         let [own, ours] = [of_own, of_ours].map(|of: fn(&RuleCell) -> Count| {
             let sights = matrix.sights(index, of);
-            format!("{} ({} not looked at)", misses(sights), sights.unseen)
+            format!("{} ({} not to be seen)", misses(sights), sights.unseen)
         });
+        let wrong = accepted(matrix.wrong_answers(index));
         let inputs = if rule.states_inputs { "" } else { " (assumed)" };
         let (on_own, on_ours) = (fraction(rule.right_on_own), fraction(rule.right_on_ours));
         writeln!(
             sink,
-            "| {} | {} | {}{inputs} | {own} | {ours} | {on_own} own, {on_ours} ours |",
+            "| {} | {} | {}{inputs} | {own} | {ours} | {wrong} | {on_own} own, {on_ours} ours |",
             rule.name,
             escaped(rule.requires),
             rule.inputs
@@ -122,7 +124,10 @@ fn write_sights(
     sink: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
     writeln!(sink, "## {title}\n")?;
-    writeln!(sink, "✓ caught, ✗ missed, · not looked at; answers rejected of those looked at.\n")?;
+    writeln!(
+        sink,
+        "✓ caught, ✗ missed, · nothing wrong where it looks; answers rejected of those looked at.\n"
+    )?;
     let names = cells(matrix.rules.iter().map(|rule| rule.name));
     writeln!(sink, "| fault | bounds |{names}")?;
     writeln!(sink, "|---|---|{}", "---|".repeat(matrix.rules.len()))?;
@@ -130,8 +135,8 @@ fn write_sights(
         let bounds = if row.is_killed() { "✓" } else { "✗" };
         write!(sink, "| `{}` | {bounds} |", row.name)?;
         for cell in &row.rules {
-            let count = of(cell);
-            write!(sink, " {} {} |", sign(count.sight()), fraction(count))?;
+            let (sign, fraction) = sight(of(cell));
+            write!(sink, " {sign} {fraction} |")?;
         }
         writeln!(sink)?;
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::judgement::JudgedCase;
 use super::kill::{Kill, Strongest, Way, is_killed};
-use super::own::SeenTask;
+use super::own::{Miss, SeenTask};
 use super::plan::{Extent, Plan, Sample};
 use super::specimen::Specimen;
 use super::survey::Asked;
@@ -68,13 +68,15 @@ pub struct RuleColumn {
     pub right_on_ours: Count,
 }
 
-/// Answers that a rule looked at, and those of them that it rejected.
+/// Answers that a rule looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// Looked at.
     pub looked: usize,
     /// Rejected.
     pub rejected: usize,
+    /// Accepted, though the bounds prove wrong what the rule looks at; of the right kernel's, none.
+    pub missed: usize,
 }
 
 /// One specimen.
@@ -101,7 +103,7 @@ pub struct Row {
 pub struct RuleCell {
     /// On the rule's own inputs, where the specimen's answer differs from the right kernel's.
     pub own: Count,
-    /// On cases of ours that the specimen fails, where rules can see the difference.
+    /// On cases of ours, where what the rule looks at is proven wrong.
     pub ours: Count,
 }
 
@@ -111,9 +113,9 @@ pub struct RuleCell {
 pub enum Sight {
     /// It rejects some answer.
     Caught,
-    /// It looks, and accepts every answer.
+    /// It accepts every answer that it looks at, and some of them are proven wrong where it looks.
     Missed,
-    /// It looks at nothing that is wrong.
+    /// It looks at nothing that is proven wrong.
     Unseen,
 }
 
@@ -122,9 +124,9 @@ impl Count {
     #[must_use]
     pub const fn sight(self) -> Sight {
         match self {
-            Self { looked: 0, .. } => Sight::Unseen,
-            Self { rejected: 0, .. } => Sight::Missed,
-            _ => Sight::Caught,
+            Self { rejected: 1.., .. } => Sight::Caught,
+            Self { missed: 1.., .. } => Sight::Missed,
+            _ => Sight::Unseen,
         }
     }
 
@@ -176,8 +178,10 @@ impl Matrix {
             }
             for it in of.iter().filter(|it| is_killed(it)) {
                 for (rule, &opinion) in it.opinions.iter().flatten().enumerate() {
-                    if of_right[rule] == Opinion::Accepts {
-                        self.rows[it.specimen].rules[rule].ours.add(opinion);
+                    if of_right[rule] == Opinion::Accepts && it.shows(&RULES[rule]) {
+                        let ours = &mut self.rows[it.specimen].rules[rule].ours;
+                        ours.add(opinion);
+                        ours.missed += usize::from(opinion == Opinion::Accepts);
                     }
                 }
             }
@@ -185,23 +189,19 @@ impl Matrix {
     }
 
     /// Adds what the rules say on their own inputs.
-    pub(super) fn add_own(&mut self, seen: &[SeenTask]) {
-        for SeenTask { of_right, of } in seen {
-            for &(rule, opinion) in of_right {
+    pub(super) fn add_own(&mut self, seen: &[SeenTask], misses: &[Miss]) {
+        for task in seen {
+            for &(rule, opinion) in &task.of_right {
                 self.rules[rule].right_on_own.add(opinion);
             }
-            let accepted: BTreeSet<usize> = of_right
-                .iter()
-                .filter(|&&(_, opinion)| opinion == Opinion::Accepts)
-                .map(|&(rule, _)| rule)
-                .collect();
-            for (specimen, opinions) in of {
-                for &(rule, opinion) in opinions {
-                    if accepted.contains(&rule) {
-                        self.rows[*specimen].rules[rule].own.add(opinion);
-                    }
+            for (specimen, _) in &task.of {
+                for (rule, opinion) in task.opinions(*specimen) {
+                    self.rows[*specimen].rules[rule].own.add(opinion);
                 }
             }
+        }
+        for &Miss { specimen, rule } in misses {
+            self.rows[specimen].rules[rule].own.missed += 1;
         }
     }
 
@@ -227,6 +227,18 @@ impl Matrix {
             }
         }
         sights
+    }
+
+    /// Answers of faults to cases of ours, proven wrong where a rule looks: how many it looks at, rejects
+    /// and accepts.
+    #[must_use]
+    pub fn wrong_answers(&self, rule: usize) -> Count {
+        let sum = |sum: Count, count: Count| Count {
+            looked: sum.looked + count.looked,
+            rejected: sum.rejected + count.rejected,
+            missed: sum.missed + count.missed,
+        };
+        self.faults().map(|row| row.rules[rule].ours).fold(Count::default(), sum)
     }
 
     /// Passed where every fault is killed in some format and no control is flagged in any.

@@ -75,7 +75,9 @@ pub fn run(
         }
         matrix.add_ours(&judged);
     }
-    matrix.add_own(&own::see(specimens, &tasks, plan.seed, progress)?);
+    let seen = own::see(specimens, &tasks, plan.seed, progress)?;
+    let judged = plan.extent.judged_own;
+    matrix.add_own(&seen, &own::misses(specimens, &tasks, &seen, judged, plan.seed)?);
     Ok(matrix)
 }
 

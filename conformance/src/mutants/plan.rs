@@ -30,18 +30,22 @@ pub struct Extent {
     pub judged: usize,
     /// As `judged`, of a control.
     pub controls_judged: usize,
+    /// So many answers at most are judged of a fault, in a format and on inputs that rules of others draw
+    /// alike, where such rules accept all.
+    pub judged_own: usize,
 }
 
 impl Extent {
     /// A sample that two cores run in a minute or two.
     pub const SAMPLE: Self =
-        Self { one_in: 6, most_products: 1 << 18, judged: 4, controls_judged: 8 };
+        Self { one_in: 6, most_products: 1 << 18, judged: 4, controls_judged: 8, judged_own: 3 };
     /// All there is.
     pub const ALL: Self = Self {
         one_in: 1,
         most_products: usize::MAX,
         judged: usize::MAX,
         controls_judged: usize::MAX,
+        judged_own: usize::MAX,
     };
 }
 

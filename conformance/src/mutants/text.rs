@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::matrix::{Matrix, Row};
-use super::words::{command, described, extent, fraction, kill, misses};
+use super::matrix::{Matrix, Row, RuleCell, Sight};
+use super::words::{accepted, command, described, extent, fraction, kill, misses};
 use crate::report::number::show_rough;
 
 const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -57,7 +57,7 @@ fn kills(row: &Row) -> String {
 
 /// The rules that look at the fault on their own inputs and accept it.
 fn missed_by(matrix: &Matrix, row: &Row) -> String {
-    let missed = |cell: &super::matrix::RuleCell| cell.own.looked > 0 && cell.own.rejected == 0;
+    let missed = |cell: &RuleCell| cell.own.sight() == Sight::Missed;
     let names: Vec<_> = matrix
         .rules
         .iter()
@@ -71,14 +71,19 @@ fn missed_by(matrix: &Matrix, row: &Row) -> String {
 fn write_rules(matrix: &Matrix, sink: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(
         sink,
-        "\n{STRONG}{:20}{:>14}{:>14}   rejects the right kernel{STRONG:#}",
-        "rule", "misses, own", "misses, ours"
+        "\n{STRONG}{:20}{:>13}{:>14}{:>24}   rejects the right kernel{STRONG:#}",
+        "rule", "misses, own", "misses, ours", "accepts wrong answers"
     )?;
     for (index, rule) in matrix.rules.iter().enumerate() {
         let own = misses(matrix.sights(index, |cell| cell.own));
         let ours = misses(matrix.sights(index, |cell| cell.ours));
         let right = (fraction(rule.right_on_own), fraction(rule.right_on_ours));
-        writeln!(sink, "{:20}{own:>14}{ours:>14}   {} own, {} ours", rule.name, right.0, right.1)?;
+        let wrong = accepted(matrix.wrong_answers(index));
+        writeln!(
+            sink,
+            "{:20}{own:>13}{ours:>14}{wrong:>24}   {} own, {} ours",
+            rule.name, right.0, right.1
+        )?;
     }
     writeln!(sink)
 }

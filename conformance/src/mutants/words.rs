@@ -29,7 +29,7 @@ pub(super) fn extent(matrix: &Matrix) -> String {
         .iter()
         .map(|(format, CasesRun { run, of })| format!("{run} of {of} in {format}"))
         .collect();
-    let Extent { one_in, judged, controls_judged, .. } = matrix.extent;
+    let Extent { one_in, judged, controls_judged, judged_own, .. } = matrix.extent;
     let cases = format!("Cases of the {} suite run: {}", matrix.suite, runs.join(", "));
     if matrix.extent == Extent::ALL {
         return format!(
@@ -39,7 +39,8 @@ pub(super) fn extent(matrix: &Matrix) -> String {
     format!(
         "{cases}: those of reported faults, relations, formulas and merges, and one in {one_in} of the others, all but the reported only where small. \
          Where an answer's bits differ from the right kernel's, at most {judged} cases are judged of a \
-         fault in a format, and {controls_judged} of a control."
+         fault in a format, and {controls_judged} of a control; and on the inputs of a rule that rejects \
+         none of a fault's answers, at most {judged_own} in a format."
     )
 }
 
@@ -69,18 +70,23 @@ pub(super) fn ratio(strongest: Option<&Strongest>) -> String {
     }
 }
 
-/// A sign for a sight, to be told apart without colour.
-pub(super) const fn sign(sight: Sight) -> &'static str {
-    match sight {
-        Sight::Caught => "✓",
-        Sight::Missed => "✗",
-        Sight::Unseen => "·",
-    }
+/// Answers rejected of those looked at; nothing where there are none.
+pub(super) fn fraction(Count { looked, rejected, .. }: Count) -> String {
+    if looked == 0 { String::new() } else { format!("{rejected}/{looked}") }
 }
 
-/// Answers rejected of those looked at; nothing where there are none.
-pub(super) fn fraction(Count { looked, rejected }: Count) -> String {
-    if looked == 0 { String::new() } else { format!("{rejected}/{looked}") }
+/// Wrong answers accepted of those looked at.
+pub(super) fn accepted(Count { looked, missed, .. }: Count) -> String {
+    format!("{missed} of {looked}")
+}
+
+/// A sign, to be told apart without colour, and the fraction where something that is wrong is looked at.
+pub(super) fn sight(count: Count) -> (&'static str, String) {
+    match count.sight() {
+        Sight::Caught => ("✓", fraction(count)),
+        Sight::Missed => ("✗", fraction(count)),
+        Sight::Unseen => ("·", String::new()),
+    }
 }
 
 /// "23 of 48", of those that the rule looks at.

@@ -204,6 +204,11 @@ impl Answers {
         self.backward().map(|pass| &pass.cotangents)
     }
 
+    /// Whether nothing but the answer itself is judged: no poisoned run, and no relation to another answer.
+    pub(crate) const fn is_plain(&self) -> bool {
+        !matches!(self.rest, Rest::Poisoned(..) | Rest::Related(_))
+    }
+
     /// What other projects compare: outputs and gradients of the case's own problem.
     pub(crate) fn shown(&self) -> Outside<'_> {
         let gradients = self.backward().map(|pass| &pass.gradients);

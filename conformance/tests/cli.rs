@@ -201,6 +201,18 @@ fn clauses_are_listed_shown_and_cited() {
     for part in ["normative", "Equation", "Rationale", "Checked by"] {
         assert!(one.contains(part), "no '{part}' in {one}");
     }
+    // From the statement to the equation, the Rust, the Coq and a kernel that violates it.
+    let merge = stdout(&flashproof(&["spec", "FAS:fwd.online.merge"]));
+    for part in [
+        "commutative and associative",
+        "n = e^(m1 - m) n1 + e^(m2 - m) n2",
+        "flashproof_spec::online::merge",
+        "Online.merge_assoc",
+        "skip-acc-rescale",
+        "flashproof mutants --mutant skip-acc-rescale",
+    ] {
+        assert!(merge.contains(part), "no '{part}' in {merge}");
+    }
     let bibtex = stdout(&flashproof(&["spec", "FAS:fwd.online.rescale", "--cite", "bibtex"]));
     assert!(bibtex.starts_with("@misc{"), "{bibtex}");
     let text = stdout(&flashproof(&["spec", "FAS:fwd.online.rescale", "--cite", "text"]));

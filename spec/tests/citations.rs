@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use flashproof_spec::clause::{clauses, find};
 
 /// Extensions of the files that cite clauses.
-const CITING: [&str; 4] = ["rs", "py", "md", "json"];
+const CITING: [&str; 11] =
+    ["rs", "py", "md", "json", "toml", "tsv", "v", "cu", "cuh", "html", "snap"];
 
 /// Area that never has a clause: tests of the "no such clause" error cite from it.
 const NO_AREA: &str = "FAS:none.";

@@ -1,6 +1,7 @@
 //! The registry: ids are unique and well formed, and every normative clause is checked by a test
 //! that exists.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -71,14 +72,77 @@ fn clauses_say_what_they_require_and_why() {
     }
 }
 
+/// The ids that were ever given, with what became of them: `in force`, or `withdrawn`.
+const IDS: &str = include_str!("../ids.tsv");
+
+/// What speaks against a list of ids given, when these clauses are in force or withdrawn.
+fn against(ids: &str, clauses: &[(&str, bool)]) -> Vec<String> {
+    let mut listed = BTreeMap::new();
+    let mut found = Vec::new();
+    for line in ids.lines().filter(|line| !line.starts_with('#')) {
+        match line.split_once('\t') {
+            Some((id, state @ ("in force" | "withdrawn"))) => {
+                if listed.insert(id, state == "in force").is_some() {
+                    found.push(format!("{id} is listed twice"));
+                }
+            }
+            _ => found.push(format!("'{line}' is no id, tab, `in force` or `withdrawn`")),
+        }
+    }
+    for (id, in_force) in clauses {
+        match (listed.get(id), in_force) {
+            (None, _) => found.push(format!("{id} is new: list it as in force")),
+            (Some(false), true) => {
+                found
+                    .push(format!("{id} was withdrawn, and an id is not used again: take another"));
+            }
+            (Some(true), false) => found.push(format!("{id} is withdrawn now: list it so")),
+            (Some(true), true) | (Some(false), false) => {}
+        }
+    }
+    for id in listed.keys().filter(|id| !clauses.iter().any(|(clause, _)| clause == *id)) {
+        found.push(format!("{id} was given and is gone: withdraw it instead of removing it"));
+    }
+    found
+}
+
 #[test]
-fn every_normative_clause_is_checked() {
+fn ids_are_never_reused_or_dropped() {
+    let clauses: Vec<_> = clauses()
+        .iter()
+        .map(|clause| (clause.id, !matches!(clause.status, Status::Withdrawn { .. })))
+        .collect();
+    let found = against(IDS, &clauses);
+    assert!(found.is_empty(), "spec/ids.tsv and the clauses: {found:#?}");
+}
+
+#[test]
+fn an_id_that_is_used_again_is_found() {
+    let ids = "# a remark\nFAS:none.a\tin force\nFAS:none.b\twithdrawn\n";
+    assert_eq!(against(ids, &[("FAS:none.a", true), ("FAS:none.b", false)]), [""; 0]);
+    for (clauses, what) in [
+        (&[("FAS:none.a", true), ("FAS:none.b", true)][..], "FAS:none.b was withdrawn"),
+        (&[("FAS:none.a", false), ("FAS:none.b", false)], "FAS:none.a is withdrawn now"),
+        (&[("FAS:none.a", true)], "FAS:none.b was given and is gone"),
+        (&[("FAS:none.a", true), ("FAS:none.b", false), ("FAS:none.c", true)], "FAS:none.c is new"),
+    ] {
+        let found = against(ids, clauses);
+        assert!(found.len() == 1 && found[0].starts_with(what), "{found:?}, expected {what}");
+    }
+    let twice = format!("{ids}FAS:none.a\twithdrawn\nFAS:none.d\tforgotten\n");
+    let found = against(&twice, &[("FAS:none.a", false), ("FAS:none.b", false)]);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn every_clause_in_force_is_checked() {
     let unchecked: Vec<_> = clauses()
         .iter()
-        .filter(|clause| clause.status == Status::Normative && clause.checked_by.is_empty())
+        .filter(|clause| !matches!(clause.status, Status::Withdrawn { .. }))
+        .filter(|clause| clause.checked_by.is_empty())
         .map(|clause| clause.id)
         .collect();
-    assert!(unchecked.is_empty(), "normative clauses without a test: {unchecked:#?}");
+    assert!(unchecked.is_empty(), "clauses without a test: {unchecked:#?}");
 }
 
 #[test]

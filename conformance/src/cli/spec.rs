@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use flashproof_conformance::report::Outcome;
+use flashproof_kernels::mutant::{Kind, mutants};
 use flashproof_spec::clause::{Clause, cite_bibtex, cite_rustdoc, cite_text, clauses, find};
 use flashproof_spec::proof;
 
@@ -64,11 +65,13 @@ fn show(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
     writeln!(sink, "{bold}{}  {}{bold:#}", clause.id, clause.title)?;
     writeln!(sink, "{}\n\n{}", clause.status, clause.statement)?;
     let one = |text: &'static str| if text.is_empty() { vec![] } else { vec![text] };
+    let executable: Vec<_> =
+        one(clause.executable).into_iter().map(|path| format!("flashproof_spec::{path}")).collect();
     for (heading, lines) in [
         ("Equation", one(clause.equation)),
         ("Rationale", one(clause.rationale)),
         ("References", clause.references.to_vec()),
-        ("Executable form", one(clause.executable)),
+        ("Executable form", executable.iter().map(String::as_str).collect()),
         ("Checked by", clause.checked_by.to_vec()),
     ] {
         if !lines.is_empty() {
@@ -78,7 +81,23 @@ fn show(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
             writeln!(sink, "  {line}")?;
         }
     }
-    show_proofs(clause, sink)
+    show_proofs(clause, sink)?;
+    show_mutants(clause, sink)
+}
+
+/// The kernels that are wrong on purpose in what the clause requires, and how to see one caught.
+fn show_mutants(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
+    let bold = anstyle::Style::new().bold();
+    let violating: Vec<_> = mutants()
+        .iter()
+        .filter(|mutant| mutant.kind == Kind::Fault && mutant.clauses.contains(&clause.id))
+        .collect();
+    let Some(first) = violating.first() else { return Ok(()) };
+    writeln!(sink, "\n{bold}Mutants that violate it{bold:#} (builtin:mutant:NAME)")?;
+    for mutant in &violating {
+        writeln!(sink, "  {}  {}", mutant.name, mutant.summary)?;
+    }
+    writeln!(sink, "  see one caught: flashproof mutants --mutant {}", first.name)
 }
 
 /// The theorems behind a clause, each with what it states and may rest on.
@@ -86,7 +105,7 @@ fn show_proofs(clause: &Clause, sink: &mut Vec<u8>) -> io::Result<()> {
     let bold = anstyle::Style::new().bold();
     for (index, claim) in proof::of_clause(clause.id).enumerate() {
         if index == 0 {
-            writeln!(sink, "\n{bold}Proved in Coq{bold:#} (spec/proofs)")?;
+            writeln!(sink, "\n{bold}Proved in Coq{bold:#} (spec/proofs/MODULE.v)")?;
         }
         for line in claim.statement().lines() {
             writeln!(sink, "  {line}")?;

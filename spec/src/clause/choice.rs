@@ -72,7 +72,10 @@ pub(super) const CLAUSES: &[Clause] = &[
             number through declares how it reads it and is judged by that reading.",
         references: &["transformers#39408", "onnxruntime PR#25927"],
         executable: "",
-        checked_by: &[],
+        checked_by: &[
+            "conformance/tests/adapter_choices.rs::counts_become_inclusive_bounds",
+            "conformance/tests/adapter_choices.rs::a_window_of_counts_sees_what_it_says",
+        ],
         proof: None,
     },
     Clause {
@@ -101,7 +104,9 @@ pub(super) const CLAUSES: &[Clause] = &[
             weights splits by their inverse.",
         references: &[],
         executable: "",
-        checked_by: &[],
+        checked_by: &[
+            "conformance/tests/verdict_choices.rs::a_negated_lse_is_right_where_it_is_declared",
+        ],
         proof: None,
     },
     Clause {
@@ -116,7 +121,9 @@ pub(super) const CLAUSES: &[Clause] = &[
             at the end.",
         references: &["rocm-libraries PR#12229"],
         executable: "",
-        checked_by: &[],
+        checked_by: &[
+            "conformance/tests/verdict_choices.rs::an_lse_without_the_sink_is_right_where_it_is_declared",
+        ],
         proof: None,
     },
     Clause {
@@ -131,7 +138,9 @@ pub(super) const CLAUSES: &[Clause] = &[
             -inf there, and return NaN where a row emptied by their own mask returns zero.",
         references: &["pytorch#103963"],
         executable: "",
-        checked_by: &[],
+        checked_by: &[
+            "conformance/tests/verdict_choices.rs::a_row_of_minus_infinity_is_what_is_declared",
+        ],
         proof: None,
     },
 ];

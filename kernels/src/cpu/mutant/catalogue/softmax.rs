@@ -38,13 +38,13 @@ pub(super) const SOFTMAX: &[Mutant] = &[
     fault(
         "skip-acc-rescale",
         Forward(ForwardFault::SkipNumeratorRescale),
-        &["FAS:fwd.online.rescale"],
+        &["FAS:fwd.online.rescale", "FAS:fwd.online.merge"],
         "the numerator is not rescaled when the maximum rises; the normalizer is",
     ),
     fault(
         "skip-l-rescale",
         Forward(ForwardFault::SkipNormalizerRescale),
-        &["FAS:fwd.online.rescale"],
+        &["FAS:fwd.online.rescale", "FAS:fwd.online.merge"],
         "the normalizer is not rescaled when the maximum rises; the numerator is",
     ),
     fault(

@@ -11,7 +11,8 @@
 //! 5. whole sums in fewer bits;
 //! 6. the order of sums, and results that are flushed to zero.
 //!
-//! Within a kind, formats come from many bits to few, blocks from large to small.
+//! Within a kind, formats come from many bits to few, blocks from large to small. Of pairs, the first
+//! departure counts first, then how far it goes, and then the second.
 
 use flashproof_spec::format::Format;
 use flashproof_spec::profile::{Carried, Profile};

@@ -15,19 +15,25 @@ pub(super) fn least<K: Kept>(declared: &Profile, failing: &[K]) -> Result<Found,
     let mut search = Search::new(declared, failing);
     let ladders = ladders(declared);
     for ladder in &ladders {
-        if let Some(departure) = search.least_of(ladder, &[])?
-            && let Some(found) = search.explained(vec![departure])?
+        if let Some(rung) = search.least_of(ladder, &[])?
+            && let Some(found) = search.explained(vec![ladder[rung]])?
         {
             return Ok(found);
         }
     }
     for (index, first) in ladders.iter().enumerate() {
+        let mut least: Option<(usize, Found)> = None;
         for second in ladders[index + 1..].iter().filter(|second| differ(first, second)) {
-            if let Some(pair) = search.least_pair(first, second)?
+            // Another second departure counts as less where it asks less of the first.
+            let below = least.as_ref().map_or(first.len(), |(rung, _)| *rung);
+            if let Some((rung, pair)) = search.least_pair(&first[..below], second)?
                 && let Some(found) = search.explained(pair)?
             {
-                return Ok(found);
+                least = Some((rung, found));
             }
+        }
+        if let Some((_, found)) = least {
+            return Ok(found);
         }
     }
     Ok(Found::Nothing { case: search.always_fails().map(str::to_owned) })
@@ -52,10 +58,11 @@ impl<'a, K: Kept> Search<'a, K> {
     /// The least rung that suffices beside `others`, if the last one does.
     fn least_of(
         &mut self,
-        ladder: &Ladder,
+        ladder: &[Departure],
         others: &[Departure],
-    ) -> Result<Option<Departure>, OracleError> {
-        let (mut fails, mut suffices) = (0, ladder.len() - 1);
+    ) -> Result<Option<usize>, OracleError> {
+        let Some(mut suffices) = ladder.len().checked_sub(1) else { return Ok(None) };
+        let mut fails = 0;
         if !self.suffices(&with(others, ladder[suffices]))? {
             return Ok(None);
         }
@@ -67,19 +74,20 @@ impl<'a, K: Kept> Search<'a, K> {
                 fails = middle + 1;
             }
         }
-        Ok(Some(ladder[suffices]))
+        Ok(Some(suffices))
     }
 
-    /// The least rung of the first ladder beside all of the second, and then of that beside it.
+    /// The least rung of the first ladder beside all of the second, and with it the least of the second.
     fn least_pair(
         &mut self,
-        first: &Ladder,
+        first: &[Departure],
         second: &Ladder,
-    ) -> Result<Option<Vec<Departure>>, OracleError> {
+    ) -> Result<Option<(usize, Vec<Departure>)>, OracleError> {
         let Some(&whole) = second.last() else { return Ok(None) };
-        let Some(one) = self.least_of(first, &[whole])? else { return Ok(None) };
-        let other = self.least_of(second, &[one])?.unwrap_or(whole);
-        Ok(Some(vec![one, other]))
+        let Some(rung) = self.least_of(first, &[whole])? else { return Ok(None) };
+        let one = first[rung];
+        let other = self.least_of(second, &[one])?.map_or(whole, |rung| second[rung]);
+        Ok(Some((rung, vec![one, other])))
     }
 
     /// Whether no case fails under the declared profile with these departures.

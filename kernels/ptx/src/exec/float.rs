@@ -27,6 +27,10 @@ impl Step<'_> {
                 FloatOp::Mul => {
                     return self.map2(d, two, |a: f32, b: f32| canonical(a * b));
                 }
+                FloatOp::Fma => {
+                    let fused = |a: f32, b: f32, c: f32| canonical(a.mul_add(b, c));
+                    return self.map3(d, (s[0], s[1], s[2]), fused);
+                }
                 _ => {}
             }
         }

@@ -22,15 +22,15 @@ __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit entries; lane i names row i % 8 of matrix i / 8.
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row) {
+// Four 8x8 matrices of 16-bit entries; lane i gives the shared address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned row_address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row_address) : "memory");
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&to)[4], const void* row) {
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&to)[4], unsigned row_address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row_address) : "memory");
 }
 
 // sum += a b, 16x16 by 16x8, accumulated in f32.

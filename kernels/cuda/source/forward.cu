@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const 
     const Scaling scaling(p);
 
     const auto load_keys_and_values = [&](int tile) {
-        const int first_key = tile * BLOCK_KEYS, stage = tile % 2 * KEY_TILE;
+        const int first_key = tile * BLOCK_KEYS, stage = (tile & 1) * KEY_TILE;
         load_tile<BLOCK_KEYS>(key_tiles + stage, key, p.key.row_stride, first_key, tiles.from, tiles.to,
                               p.head_dim, p.aligned);
         load_tile<BLOCK_KEYS>(value_tiles + stage, value, p.value.row_stride, first_key, tiles.from, tiles.to,
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const 
             // The other stage is free: all have passed the barrier after its last use.
             if (tile + 1 < tiles.past) load_keys_and_values(tile + 1);
 
-            const int first_key = tile * BLOCK_KEYS, stage = tile % 2 * KEY_TILE;
+            const int first_key = tile * BLOCK_KEYS, stage = (tile & 1) * KEY_TILE;
             if (careful) set_special_values_apart(numerators, value_tiles + stage, first_key, visible);
 
             int seen[2];

@@ -1,0 +1,44 @@
+// Merges the splits of each row by their LSE (FAS:fwd.split.merge, FAS:fwd.merge.partials):
+// L = ln sum e^(L_k), o = sum e^(L_k - L) o_k. A warp takes a row.
+//
+// grid: (query_len / 4, rounded up; query heads, batch); block: 128 threads
+#include "instructions.cuh"
+#include "params.cuh"
+
+using T = ELEMENT;
+
+enum : int { BLOCK_THREADS = 128, ROWS_AT_ONCE = BLOCK_THREADS / 32 };
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_merge(const __grid_constant__ Params p) {
+    const int lane = threadIdx.x % 32, row = blockIdx.x * ROWS_AT_ONCE + threadIdx.x / 32;
+    const int head = blockIdx.y, batch = blockIdx.z;
+    if (row >= p.query_len) return;
+    const long long place = (static_cast<long long>(batch) * p.query_heads + head) * p.query_len + row;
+    const long long rows = static_cast<long long>(p.batch) * p.query_heads * p.query_len;
+    const float minus_infinity = __int_as_float(0xff800000);
+
+    float maximum = minus_infinity;
+    for (int split = 0; split < p.splits; ++split) maximum = fmaxf(maximum, p.split_lse[split * rows + place]);
+    // Of a split that saw no key nothing is read but its LSE: e^(-inf + inf) is NaN where all are such.
+    float sum = 0.0f;
+    for (int split = 0; split < p.splits; ++split) {
+        const float lse = p.split_lse[split * rows + place];
+        if (lse != minus_infinity) sum += expf(lse - maximum);
+    }
+    if (lane == 0)
+        p.lse[batch * p.lse_batch_stride + head * p.lse_head_stride + row] = sum == 0.0f ? minus_infinity : maximum + logf(sum);
+
+    // Rows past the used ones of a member belong to the next where members follow each other.
+    if (p.query_offsets && row >= used_queries(p, batch)) return;
+    T* const output = rows_of<T>(p.output, batch, head, p.query_offsets) + row * p.output.row_stride;
+    for (int column = lane; column < p.value_dim; column += 32) {
+        float numerator = 0.0f;
+        for (int split = 0; split < p.splits; ++split) {
+            const float lse = p.split_lse[split * rows + place];
+            if (lse != minus_infinity)
+                numerator += expf(lse - maximum) * p.split_output[(split * rows + place) * p.value_dim + column];
+        }
+        // 0 where no split saw a key (FAS:fwd.softmax.empty-row).
+        output[column] = Element<T>::from(sum == 0.0f ? 0.0f : numerator / sum);
+    }
+}

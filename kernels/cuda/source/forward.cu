@@ -2,8 +2,8 @@
 // tiles of keys that ascend. Each of four warps holds 16 queries, their scores, weights and numerators in
 // mma fragments.
 //
-// grid:   (tiles of queries, query heads, batch * splits); block: 128 threads
-// shared: 2 (HEAD_DIM + 8) (BLOCK_QUERIES + 4 BLOCK_KEYS) bytes, dynamic
+// grid:   (query_len / 64, rounded up; query heads; batch * splits); block: 128 threads
+// shared: 8 (HEAD_DIM + 8) BLOCK_KEYS bytes, dynamic, and 128 (HEAD_DIM + 8) more where HEAD_DIM is 256
 #include "softmax.cuh"
 #include "tile.cuh"
 
@@ -14,10 +14,13 @@ enum : int {
     // Fewer where numerators of 256 columns leave few registers for scores.
     BLOCK_KEYS = HEAD_DIM <= 128 ? 64 : 32,
     KEY_TILE = BLOCK_KEYS * TILE_STRIDE,
-    // Whether queries stay in registers, or are read again for every tile of keys.
+    // Whether queries stay in registers, or are read from shared memory again for every tile of keys.
     QUERIES_STAY = HEAD_DIM <= 128,
     QUERY_OPERANDS = QUERIES_STAY ? HEAD_DIM / 16 : 1,
+    // Blocks that registers must leave room for on one multiprocessor: as many as do not spill.
+    RESIDENT_BLOCKS = HEAD_DIM <= 64 ? 3 : 2,
 };
+static_assert(!QUERIES_STAY || BLOCK_QUERIES <= BLOCK_KEYS, "queries pass through a stage of the keys");
 
 // Some tiles of keys: `first` to `past - 1`, counted from key 0; and the keys that a query of the block sees,
 // `from` to `to - 1`.
@@ -57,6 +60,65 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[BLOCK_KEYS / 8][4]
             multiply_add<T>(scores[2 * keys], a, b[0], b[1]);
             multiply_add<T>(scores[2 * keys + 1], a, b[2], b[3]);
         }
+    }
+}
+
+// Scores in base two. Each is rounded before m is subtracted from it: a fused multiply-add would leave the
+// greatest score with a residue (FAS:fwd.score.scale).
+__device__ __forceinline__ void scale_scores(float (&scores)[BLOCK_KEYS / 8][4], const Scaling& scaling) {
+    if (scaling.cap == 0.0f) {
+#pragma unroll
+        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores[keys][i] = __fmul_rn(scores[keys][i], scaling.factor);
+    } else {
+#pragma unroll
+        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                scores[keys][i] = __fmul_rn(scaling.cap, tanhf(scores[keys][i] * scaling.factor));
+    }
+}
+
+// Invisible keys are selected away, whatever their score (FAS:fwd.special.invisible).
+__device__ __forceinline__ void hide_keys(float (&scores)[BLOCK_KEYS / 8][4], const Visible (&visible)[2],
+                                          int first_key) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int first = visible[half].first - first_key - threadIdx.x % 4 * 2;
+        const unsigned count = max(visible[half].past - visible[half].first, 0);
+#pragma unroll
+        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                if (static_cast<unsigned>(keys * 8 + i - first) >= count) scores[keys][2 * half + i] = minus_infinity();
+    }
+}
+
+// m' = max(m, max s), l' = e^(m - m') l + sum e^(s - m'), n' = e^(m - m') n, and the scores become the weights
+// e^(s - m') (FAS:fwd.online.absorb; the chapter, equation 26.2).
+__device__ __forceinline__ void absorb(OnlineRow (&rows)[2], float (&numerators)[HEAD_DIM / 8][4],
+                                       float (&scores)[BLOCK_KEYS / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float greatest = minus_infinity();
+#pragma unroll
+        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
+            greatest = fmaxf(greatest, fmaxf(scores[keys][2 * half], scores[keys][2 * half + 1]));
+        const float factor = rows[half].raise(greatest);
+        const float reference = rows[half].reference();
+#pragma unroll
+        for (int columns = 0; columns < HEAD_DIM / 8; ++columns) {
+            numerators[columns][2 * half] *= factor;
+            numerators[columns][2 * half + 1] *= factor;
+        }
+#pragma unroll
+        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                scores[keys][i] = exp2_approx(scores[keys][i] - reference);
+                rows[half].normalizer += scores[keys][i];
+            }
     }
 }
 
@@ -105,10 +167,46 @@ __device__ __forceinline__ void set_special_values_apart(float (&numerators)[HEA
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const __grid_constant__ Params p) {
+// Whether some entry is infinite or NaN: 0 times it is NaN, and 0 of all others.
+__device__ __forceinline__ bool some_not_finite(const float (&numerators)[HEAD_DIM / 8][4]) {
+    float zero = 0.0f;
+#pragma unroll
+    for (int columns = 0; columns < HEAD_DIM / 8; ++columns)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) zero = fmaf(numerators[columns][i], 0.0f, zero);
+    return zero != 0.0f;
+}
+
+// Two adjacent entries of a row, as far as there are `entries`.
+__device__ __forceinline__ void store_pair(T* row, int column, float left, float right, int entries, bool aligned) {
+    if (aligned) {
+        if (column < entries) *reinterpret_cast<unsigned*>(row + column) = Element<T>::pack(left, right);
+    } else {
+        if (column < entries) row[column] = Element<T>::from(left);
+        if (column + 1 < entries) row[column + 1] = Element<T>::from(right);
+    }
+}
+
+// Unrounded results of a split, dense (FAS:fwd.split.merge).
+__device__ __forceinline__ void store_pair(float* row, int column, float left, float right, int entries, bool) {
+    if (column < entries) row[column] = left;
+    if (column + 1 < entries) row[column + 1] = right;
+}
+
+// o = n / l: half of the rows of a fragment, 0 where no key was seen (FAS:fwd.softmax.empty-row).
+template <typename Output>
+__device__ __forceinline__ void store_row(const Params& p, Output* row, const float (&numerators)[HEAD_DIM / 8][4],
+                                          int half, float normalizer) {
+    const float inverse = normalizer == 0.0f ? 0.0f : 1.0f / normalizer;
+#pragma unroll
+    for (int columns = 0; columns < HEAD_DIM / 8; ++columns)
+        store_pair(row, columns * 8 + threadIdx.x % 4 * 2, numerators[columns][2 * half] * inverse,
+                   numerators[columns][2 * half + 1] * inverse, p.value_dim, p.aligned);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS) flash_forward(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char shared[];
-    T* const query_tile = reinterpret_cast<T*>(shared);
-    T* const key_tiles = query_tile + BLOCK_QUERIES * TILE_STRIDE;
+    T* const key_tiles = reinterpret_cast<T*>(shared);
     T* const value_tiles = key_tiles + 2 * KEY_TILE;
 
     const int first_query = blockIdx.x * BLOCK_QUERIES, head = blockIdx.y;
@@ -117,19 +215,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const 
     const T* const query = rows_of<T>(p.query, batch, head, p.query_offsets);
     const T* const key = rows_of<T>(p.key, batch, key_head, p.key_offsets);
     const T* const value = rows_of<T>(p.value, batch, key_head, p.key_offsets);
-
-    const KeyTiles tiles = tiles_of(p, batch, split, first_query);
-    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * WARP_ROWS;
-    // This lane's two queries, and the first of its two columns of every eight.
-    const int queries[2] = {first_query + warp_row + lane / 4, first_query + warp_row + lane / 4 + 8};
-    const int lane_column = lane % 4 * 2;
-    const Visible visible[2] = {visible_keys(p, batch, queries[0]), visible_keys(p, batch, queries[1])};
     const Scaling scaling(p);
 
+    const KeyTiles tiles = tiles_of(p, batch, split, first_query);
+    const int warp_row = threadIdx.x / 32 * WARP_ROWS;
+    // The two queries of which this lane holds columns.
+    const int queries[2] = {first_query + warp_row + static_cast<int>(threadIdx.x) % 32 / 4,
+                            first_query + warp_row + static_cast<int>(threadIdx.x) % 32 / 4 + 8};
+    const Visible visible[2] = {visible_keys(p, batch, queries[0]), visible_keys(p, batch, queries[1])};
+
+    // Tiles of keys alternate between two stages. Queries that stay in registers pass through the stage of
+    // keys that the first tile leaves free.
+    const auto stage_of = [](int tile) { return (tile & 1) * KEY_TILE; };
+    T* const query_tile = QUERIES_STAY ? key_tiles + stage_of(tiles.first + 1) : value_tiles + 2 * KEY_TILE;
     const auto load_keys_and_values = [&](int tile) {
-        const int first_key = tile * BLOCK_KEYS, stage = (tile & 1) * KEY_TILE;
-        load_tile<BLOCK_KEYS>(key_tiles + stage, key, p.key.row_stride, first_key, tiles.from, tiles.to,
-                              p.head_dim, p.aligned);
+        const int first_key = tile * BLOCK_KEYS, stage = stage_of(tile);
+        load_tile<BLOCK_KEYS>(key_tiles + stage, key, p.key.row_stride, first_key, tiles.from, tiles.to, p.head_dim,
+                              p.aligned);
         load_tile<BLOCK_KEYS>(value_tiles + stage, value, p.value.row_stride, first_key, tiles.from, tiles.to,
                               p.value_dim, p.aligned);
         commit_copies();
@@ -138,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const 
     OnlineRow rows[2];
     float numerators[HEAD_DIM / 8][4];
 
-    // A second time, with care, where the first finds a result that is no finite number.
+    // A second time, with care, where the first finds a numerator that is no finite number.
 #pragma unroll 1
     for (bool careful = false;; careful = true) {
         rows[0] = rows[1] = OnlineRow();
@@ -147,144 +249,68 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_forward(const 
 #pragma unroll
             for (int i = 0; i < 4; ++i) numerators[columns][i] = 0.0f;
 
+        unsigned query_operands[QUERY_OPERANDS][4];
         if (tiles.first < tiles.past) {
             load_tile<BLOCK_QUERIES>(query_tile, query, p.query.row_stride, first_query, 0, used_queries(p, batch),
                                      p.head_dim, p.aligned);
             load_keys_and_values(tiles.first);
             wait_copies<0>();
-        }
-        __syncthreads();
-
-        unsigned query_operands[QUERY_OPERANDS][4];
-        if (QUERIES_STAY && tiles.first < tiles.past)
+            __syncthreads();
+            if (QUERIES_STAY) {
 #pragma unroll
-            for (int depth = 0; depth < QUERY_OPERANDS; ++depth)
-                load_a(query_operands[depth], shared_address(query_tile), warp_row, depth * 16);
+                for (int depth = 0; depth < QUERY_OPERANDS; ++depth)
+                    load_a(query_operands[depth], shared_address(query_tile), warp_row, depth * 16);
+                __syncthreads();
+            }
+        }
 
 #pragma unroll 1
         for (int tile = tiles.first; tile < tiles.past; ++tile) {
-            // The other stage is free: all have passed the barrier after its last use.
+            // Its stage is free: all have passed the barrier after the last use.
             if (tile + 1 < tiles.past) load_keys_and_values(tile + 1);
 
-            const int first_key = tile * BLOCK_KEYS, stage = (tile & 1) * KEY_TILE;
+            const int first_key = tile * BLOCK_KEYS, stage = stage_of(tile);
             if (careful) set_special_values_apart(numerators, value_tiles + stage, first_key, visible);
 
             int seen[2];
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 seen[half] = min(visible[half].past, first_key + BLOCK_KEYS) - max(visible[half].first, first_key);
-            const bool all_seen = __all_sync(0xffffffff, min(seen[0], seen[1]) == BLOCK_KEYS);
-
             // A tile of which no query of the warp sees a key changes nothing (FAS:fwd.online.masked-block).
             if (__any_sync(0xffffffff, max(seen[0], seen[1]) > 0)) {
                 float scores[BLOCK_KEYS / 8][4] = {};
                 multiply_keys(scores, query_operands, shared_address(query_tile), warp_row,
                               shared_address(key_tiles + stage));
-
-                // Scores in base two. Each is rounded before m is subtracted from it: in a fused
-                // multiply-add, m itself would be left with a residue (FAS:fwd.score.scale).
-                if (scaling.cap == 0.0f) {
-#pragma unroll
-                    for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
-#pragma unroll
-                        for (int i = 0; i < 4; ++i) scores[keys][i] = __fmul_rn(scores[keys][i], scaling.factor);
-                } else {
-#pragma unroll
-                    for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
-#pragma unroll
-                        for (int i = 0; i < 4; ++i)
-                            scores[keys][i] = __fmul_rn(scaling.cap, tanhf(scores[keys][i] * scaling.factor));
-                }
-                // Invisible keys are selected away, whatever their score (FAS:fwd.special.invisible).
-                if (!all_seen) {
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int from = visible[half].first - first_key - lane_column;
-                        const unsigned count = max(visible[half].past - visible[half].first, 0);
-#pragma unroll
-                        for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
-#pragma unroll
-                            for (int i = 0; i < 2; ++i)
-                                if (static_cast<unsigned>(keys * 8 + i - from) >= count)
-                                    scores[keys][2 * half + i] = minus_infinity();
-                    }
-                }
-
-                // m' = max(m, max s), l' = e^(m - m') l + sum e^(s - m'), n' = e^(m - m') n + sum e^(s - m') v
-                // (FAS:fwd.online.absorb; the chapter, equation 26.2).
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    float greatest = scores[0][2 * half];
-#pragma unroll
-                    for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
-                        greatest = fmaxf(greatest, fmaxf(scores[keys][2 * half], scores[keys][2 * half + 1]));
-                    const float factor = rows[half].raise(greatest);
-                    const float reference = rows[half].reference();
-#pragma unroll
-                    for (int columns = 0; columns < HEAD_DIM / 8; ++columns) {
-                        numerators[columns][2 * half] *= factor;
-                        numerators[columns][2 * half + 1] *= factor;
-                    }
-#pragma unroll
-                    for (int keys = 0; keys < BLOCK_KEYS / 8; ++keys)
-#pragma unroll
-                        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                            scores[keys][i] = exp2_approx(scores[keys][i] - reference);
-                            rows[half].normalizer += scores[keys][i];
-                        }
-                }
+                scale_scores(scores, scaling);
+                if (__any_sync(0xffffffff, min(seen[0], seen[1]) < BLOCK_KEYS)) hide_keys(scores, visible, first_key);
+                absorb(rows, numerators, scores);
                 multiply_values(numerators, scores, shared_address(value_tiles + stage));
             }
             wait_copies<0>();
             __syncthreads();
         }
-
-        // 0 times a number is 0 where it is finite, and NaN elsewhere.
-        float zero = 0.0f;
-#pragma unroll
-        for (int columns = 0; columns < HEAD_DIM / 8; ++columns)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) zero = fmaf(numerators[columns][i], 0.0f, zero);
-        if (careful || !__syncthreads_or(zero != 0.0f)) break;
+        if (careful || !__syncthreads_or(some_not_finite(numerators))) break;
     }
 
-    // o = n / l, L = m + ln l (FAS:fwd.lse); 0 and -inf where no key was seen (FAS:fwd.softmax.empty-row).
     // Rows past the used ones of a member belong to the next where members follow each other.
     const int output_rows = p.query_offsets ? used_queries(p, batch) : p.query_len;
+    T* const output = rows_of<T>(p.output, batch, head, p.query_offsets);
+    float* const lse = p.lse + batch * p.lse_batch_stride + head * p.lse_head_stride;
+    const long long first_part =
+        ((static_cast<long long>(split) * p.batch + batch) * p.query_heads + head) * p.query_len;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = queries[half];
         const float normalizer = rows[half].whole_normalizer();
-        const float inverse = normalizer == 0.0f ? 0.0f : 1.0f / normalizer;
-        const float lse = rows[half].lse(normalizer);
-        if (row >= p.query_len) continue;
+        const float row_lse = rows[half].lse(normalizer);
+        const bool writes_lse = threadIdx.x % 4 == 0 && row < p.query_len;
         if (p.splits > 1) {
-            // FAS:fwd.split.merge: each split is finished by itself, and not rounded to T.
-            const long long part =
-                ((static_cast<long long>(split) * p.batch + batch) * p.query_heads + head) * p.query_len + row;
-            float* const output = p.split_output + part * p.value_dim;
-#pragma unroll
-            for (int columns = 0; columns < HEAD_DIM / 8; ++columns)
-#pragma unroll
-                for (int i = 0; i < 2; ++i)
-                    if (columns * 8 + lane_column + i < p.value_dim)
-                        output[columns * 8 + lane_column + i] = numerators[columns][2 * half + i] * inverse;
-            if (lane_column == 0) p.split_lse[part] = lse;
-            continue;
-        }
-        if (lane_column == 0) p.lse[batch * p.lse_batch_stride + head * p.lse_head_stride + row] = lse;
-        if (row >= output_rows) continue;
-        T* const output = rows_of<T>(p.output, batch, head, p.query_offsets) + row * p.output.row_stride;
-#pragma unroll
-        for (int columns = 0; columns < HEAD_DIM / 8; ++columns) {
-            const int column = columns * 8 + lane_column;
-            const float left = numerators[columns][2 * half] * inverse, right = numerators[columns][2 * half + 1] * inverse;
-            if (p.aligned) {
-                if (column < p.value_dim) *reinterpret_cast<unsigned*>(output + column) = Element<T>::pack(left, right);
-            } else {
-                if (column < p.value_dim) output[column] = Element<T>::from(left);
-                if (column + 1 < p.value_dim) output[column + 1] = Element<T>::from(right);
-            }
+            float* const part = p.split_output + (first_part + row) * p.value_dim;
+            if (row < p.query_len) store_row(p, part, numerators, half, normalizer);
+            if (writes_lse) p.split_lse[first_part + row] = row_lse;
+        } else {
+            if (row < output_rows) store_row(p, output + row * p.output.row_stride, numerators, half, normalizer);
+            if (writes_lse) lse[row] = row_lse;
         }
     }
 }

@@ -1,4 +1,4 @@
-// One row of the online softmax, as a quad of lanes holds it (FAS:fwd.online.*; the chapter, equation 26.2).
+// One row of the online softmax, as a quad of lanes holds it (FAS:fwd.online.absorb; the chapter, equation 26.2).
 // Scores are in base two: multiples of ln 2.
 #pragma once
 #include "instructions.cuh"
@@ -7,7 +7,7 @@
 static __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 
 // The factor from a dot product to a score in base two, and what a softcap needs: cap tanh(x / cap)
-// (FAS:score.softcap).
+// (FAS:score.softcap.tanh, FAS:score.softcap.before-mask).
 struct Scaling {
     float factor;      // scale log2(e), or scale / cap with a softcap
     float cap;         // cap log2(e); 0: none
@@ -47,7 +47,7 @@ struct OnlineRow {
         return sum + __shfl_xor_sync(0xffffffff, sum, 2);
     }
 
-    // m + ln l in nats; -inf where l is 0 (FAS:fwd.lse).
+    // m + ln l in nats; -inf where l is 0 (FAS:fwd.lse.definition).
     __device__ __forceinline__ float lse(float whole_normalizer) const {
         const float ln_2 = 0.6931471805599453f;
         return maximum * ln_2 + logf(whole_normalizer);

@@ -33,8 +33,8 @@ struct KeyTiles {
 __device__ __forceinline__ KeyTiles tiles_of(const Params& p, int batch, int split, int first_query) {
     const int last_query = min(first_query + BLOCK_QUERIES, used_queries(p, batch)) - 1;
     if (last_query < first_query) return {0, 0, 0, 0};
-    // Neither end falls from query to query, so no key between the two is seen by none but where all rows
-    // are empty.
+    // Neither end falls from query to query, nor rises by more than one key: where some row sees a key, the
+    // rows together see all keys between these two and no others.
     const int from = visible_keys(p, batch, first_query).first, to = visible_keys(p, batch, last_query).past;
     if (from >= to) return {0, 0, 0, 0};
     const int first = from / BLOCK_KEYS, past = (to + BLOCK_KEYS - 1) / BLOCK_KEYS;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void store_pair(float* row, int column, float left, f
     if (column + 1 < entries) row[column + 1] = right;
 }
 
-// o = n / l: half of the rows of a fragment, 0 where no key was seen (FAS:fwd.softmax.empty-row).
+// o = n / l, rounded to the output's type, for one of this lane's two rows; 0 where no key was seen (FAS:fwd.softmax.empty-row).
 template <typename Output>
 __device__ __forceinline__ void store_row(const Params& p, Output* row, const float (&numerators)[HEAD_DIM / 8][4],
                                           int half, float normalizer) {
@@ -204,7 +204,8 @@ __device__ __forceinline__ void store_row(const Params& p, Output* row, const fl
                    numerators[columns][2 * half + 1] * inverse, p.value_dim, p.aligned);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS) flash_forward(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+flash_forward(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char shared[];
     T* const key_tiles = reinterpret_cast<T*>(shared);
     T* const value_tiles = key_tiles + 2 * KEY_TILE;
@@ -220,8 +221,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS) fla
     const KeyTiles tiles = tiles_of(p, batch, split, first_query);
     const int warp_row = threadIdx.x / 32 * WARP_ROWS;
     // The two queries of which this lane holds columns.
-    const int queries[2] = {first_query + warp_row + static_cast<int>(threadIdx.x) % 32 / 4,
-                            first_query + warp_row + static_cast<int>(threadIdx.x) % 32 / 4 + 8};
+    const int lane_row = threadIdx.x % 32 / 4;
+    const int queries[2] = {first_query + warp_row + lane_row, first_query + warp_row + lane_row + 8};
     const Visible visible[2] = {visible_keys(p, batch, queries[0]), visible_keys(p, batch, queries[1])};
 
     // Tiles of keys alternate between two stages. Queries that stay in registers pass through the stage of

@@ -193,7 +193,8 @@ __device__ __forceinline__ void store_pair(float* row, int column, float left, f
     if (column + 1 < entries) row[column + 1] = right;
 }
 
-// o = n / l, rounded to the output's type, for one of this lane's two rows; 0 where no key was seen (FAS:fwd.softmax.empty-row).
+// o = n / l, rounded to the output's type, for one of this lane's two rows; 0 where no key was seen
+// (FAS:fwd.softmax.empty-row).
 template <typename Output>
 __device__ __forceinline__ void store_row(const Params& p, Output* row, const float (&numerators)[HEAD_DIM / 8][4],
                                           int half, float normalizer) {

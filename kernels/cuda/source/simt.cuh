@@ -179,15 +179,21 @@ __device__ __forceinline__ void store_row(float* row, const float (&from)[COLUMN
     }
 }
 
-// Scores in base two: scale log2(e) <q, k>, or cap log2(e) tanh(scale <q, k> / cap) with a softcap.
+// Scores in base two, from dot products: scale log2(e) x, or with a softcap cap log2(e) tanh(scale x / cap)
+// (FAS:fwd.score.scale, FAS:score.softcap.tanh).
 struct ScoreMap {
-    float scale, inverse_cap, cap;  // the last two are 0 without softcap; scale includes log2(e) then
+    float scale, inverse_cap, cap;
+
+    struct Score {
+        float value, slope;  // the slope is the softcap's, 1 without
+    };
 
     __device__ __forceinline__ explicit ScoreMap(const Params& p)
-        : scale(p.softcap > 0 ? p.scale : p.scale * LOG2_E),
-          inverse_cap(p.softcap > 0 ? 1.0f / p.softcap : 0.0f),
-          cap(p.softcap * LOG2_E) {}
+        : scale(p.softcap > 0 ? p.scale : p.scale * LOG2_E), inverse_cap(1.0f / p.softcap), cap(p.softcap * LOG2_E) {}
 
-    __device__ __forceinline__ bool capped() const { return cap > 0; }
-    __device__ __forceinline__ float tangent(float dot) const { return tanhf(dot * scale * inverse_cap); }
+    __device__ __forceinline__ Score of(float x) const {
+        if (!(cap > 0)) return {x * scale, 1.0f};
+        const float tangent = tanhf(x * scale * inverse_cap);
+        return {tangent * cap, 1.0f - tangent * tangent};
+    }
 };

@@ -95,10 +95,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_forward(const __g
                 float row_greatest = greatest[r];
 #pragma unroll
                 for (int c = 0; c < SCORES; c++) {
-                    float& x = score[r][c];
-                    x = map.capped() ? map.tangent(x) * map.cap : x * map.scale;
-                    x = seen[r] >> (lane() + c * LANES) & 1 ? x : -infinity();
-                    row_greatest = fmaxf(row_greatest, x);
+                    const float x = map.of(score[r][c]).value;
+                    score[r][c] = seen[r] >> (lane() + c * LANES) & 1 ? x : -infinity();
+                    row_greatest = fmaxf(row_greatest, score[r][c]);
                 }
 #pragma unroll
                 for (int distance = LANES / 2; distance > 0; distance /= 2)

@@ -30,6 +30,9 @@ struct Params {
     // [splits, batch, query_heads, query_len]; null where there is one split.
     float* split_output;
     float* split_lse;
+    // Scratch, dense: whole scores, then weights, [batch, query_heads, query_len, key_len]; null but for
+    // the kernel that stores them.
+    float* scores;
 
     // One a batch member, each null where all are used: keys and queries in use, the first key in use,
     // and the rows where a member's tensors begin when members follow each other.

@@ -43,21 +43,23 @@ __device__ __forceinline__ int column(int chunk) { return (chunk * LANES + lane(
 template <int ROWS>
 __device__ __forceinline__ void load_tile(float* tile, const float* rows, long long row_stride, int entries,
                                           int first, int begin, int past, bool aligned) {
-    constexpr int PARTS = HEAD_DIM / 4;
 #pragma unroll 1
-    for (int part = threadIdx.x; part < ROWS * PARTS; part += THREADS) {
-        const int row = part / PARTS, entry = part % PARTS * 4;
-        const bool present = first + row >= begin && first + row < past;
-        const float* from = rows + (first + row) * row_stride + entry;
-        float* to = tile + row * STRIDE + entry;
-        if (aligned) {
-            const bool copied = present && entry < entries;
-            copy_async_16(to, copied ? from : rows, copied);
-        } else {
-            Floats<4> read;
+    for (int row = group(); row < ROWS; row += GROUPS) {
+        const float* from = rows + (first + row) * row_stride;
+        float* to = tile + row * STRIDE;
+        const int count = first + row >= begin && first + row < past ? entries : 0;
 #pragma unroll
-            for (int i = 0; i < 4; i++) read.at[i] = present && entry + i < entries ? from[i] : 0.0f;
-            *reinterpret_cast<Floats<4>*>(to) = read;
+        for (int part = 0; part < HEAD_DIM; part += 4 * LANES) {
+            const int entry = part + 4 * lane();
+            if (entry >= HEAD_DIM) continue;
+            if (aligned) {
+                copy_async_16(to + entry, entry < count ? from + entry : rows, entry < count);
+            } else {
+                Floats<4> read;
+#pragma unroll
+                for (int i = 0; i < 4; i++) read.at[i] = entry + i < count ? from[entry + i] : 0.0f;
+                *reinterpret_cast<Floats<4>*>(to + entry) = read;
+            }
         }
     }
 }

@@ -39,9 +39,12 @@ pub enum NoCompiler {
         reason: String,
     },
     /// NVRTC of another version.
-    ///
-    /// Where a folder is named and the loader's own path has a `libnvrtc.so` too, that one is taken.
-    #[error("NVRTC {0}.{1} was found, not 13.0, whose PTX is committed; {HOW_TO_INSTALL}", .found.0, .found.1)]
+    #[error(
+        "NVRTC {}.{} was found, not 13.0, whose PTX is committed (a libnvrtc.so in the loader's path goes \
+         before that of FLASHPROOF_CUDA); {HOW_TO_INSTALL}",
+        .found.0,
+        .found.1
+    )]
     Version {
         /// Major and minor version.
         found: (i32, i32),

@@ -5,7 +5,7 @@
 // and two stages of two tiles of keys.
 #include "backward.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) flash_backward_query(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_query(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char shared[];
     ELEMENT* const query_tile = reinterpret_cast<ELEMENT*>(shared);
     ELEMENT* const gradient_tile = query_tile + OWN_ENTRIES;

@@ -91,7 +91,7 @@ __device__ __forceinline__ bool hides_keys(const Params& p, int batch, int first
            visible_keys(p, batch, first).past < past_key;
 }
 
-// From a dot product of query and key to the exponent of the probability and back (FAS:score.softcap.tanh).
+// From dot products to P and dS. One branch a tile, not one an entry, asks for the softcap.
 struct Score {
     float factor;  // scale log2(e); with a softcap, scale / cap
     float cap;     // cap log2(e); 0: none
@@ -99,13 +99,14 @@ struct Score {
     __device__ __forceinline__ explicit Score(const Params& p)
         : factor(p.softcap > 0.f ? p.scale / p.softcap : p.scale * LOG2_E), cap(p.softcap * LOG2_E) {}
 
-    // From the dot products of query and key, and of output gradient and value, to P and the gradient by
-    // the scaled dot product: P = e^(s - L), dS = P (dP - D), times the softcap's slope 1 - tanh^2.
-    // Selected, not multiplied, to zero where the key is hidden (FAS:bwd.probability.mask).
+    // From <q, k> and dP = <dO, v> to the probability P = e^(s - L) and the gradient of the scaled product,
+    // dS = P (dP - D) (FAS:bwd.probability.recompute, FAS:bwd.score.gradient), times the slope of the softcap
+    // (FAS:bwd.softcap.slope). A hidden key has neither, whatever its row holds (FAS:bwd.probability.mask).
+    template <bool CAPPED>
     __device__ __forceinline__ void differentiate(float& product, float& gradient, float lse, float delta,
                                                   bool visible) const {
         float score = product * factor, slope = 1.f;
-        if (cap > 0.f) {
+        if (CAPPED) {
             const float tanh = tanhf(score);
             score = tanh * cap;
             slope = 1.f - tanh * tanh;

@@ -35,6 +35,25 @@ struct QueryTile {
     Row* rows;
 };
 
+// P^T and dS^T of a warp's keys and a tile of queries, from the products of their rows.
+template <bool CAPPED>
+__device__ __forceinline__ void differentiate(float (&product)[OTHER / 8][4], float (&gradient)[OTHER / 8][4],
+                                              const Score& score, const Row* rows, int first_key, bool masked) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < OTHER / 8; n++)
+#pragma unroll
+        for (int column = 0; column < 2; column++) {
+            const Row row = rows[n * 8 + lane % 4 * 2 + column];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int i = 2 * half + column, key = first_key + lane / 4 + 8 * half;
+                const bool visible = !masked || (row.first <= key && key < row.past);
+                score.differentiate<CAPPED>(product[n][i], gradient[n][i], row.lse, row.delta, visible);
+            }
+        }
+}
+
 // Adds dS K of one tile to the sum of the queries' gradients; dS^T lies in shared memory.
 __device__ __forceinline__ void add_query_gradient(const Params& p, int batch, int head, int first_query,
                                                    const ELEMENT* score_gradient, const ELEMENT* key_tile,
@@ -145,18 +164,10 @@ __device__ __forceinline__ void key_value_gradient(const Params& p) {
 
         const int first_query = query_of(step);
         const bool masked = hides_keys(p, batch, first_query, first_query + OTHER, first_key, first_key + OWN);
-#pragma unroll
-        for (int n = 0; n < OTHER / 8; n++)
-#pragma unroll
-            for (int column = 0; column < 2; column++) {
-                const Row row = tile.rows[n * 8 + lane % 4 * 2 + column];
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const int i = 2 * half + column, key = first_key + warp * WARP_ROWS + lane / 4 + 8 * half;
-                    const bool visible = !masked || (row.first <= key && key < row.past);
-                    score.differentiate(product[n][i], gradient[n][i], row.lse, row.delta, visible);
-                }
-            }
+        if (score.cap > 0.f)
+            differentiate<true>(product, gradient, score, tile.rows, first_key + warp * WARP_ROWS, masked);
+        else
+            differentiate<false>(product, gradient, score, tile.rows, first_key + warp * WARP_ROWS, masked);
 #pragma unroll
         for (int n = 0; n < OTHER / 16; n++) {
             unsigned rounded[4];

@@ -5,6 +5,22 @@
 // and two stages of two tiles of keys.
 #include "backward.cuh"
 
+// P and dS of a warp's queries and a tile of keys, from the products of their rows.
+template <bool CAPPED>
+__device__ __forceinline__ void differentiate(float (&product)[OTHER / 8][4], float (&gradient)[OTHER / 8][4],
+                                              const Score& score, const Row (&rows)[2], int first_key, bool masked) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < OTHER / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const Row& row = rows[i / 2];
+            const int key = first_key + n * 8 + lane % 4 * 2 + i % 2;
+            const bool visible = !masked || (row.first <= key && key < row.past);
+            score.differentiate<CAPPED>(product[n][i], gradient[n][i], row.lse, row.delta, visible);
+        }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_query(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char shared[];
     ELEMENT* const query_tile = reinterpret_cast<ELEMENT*>(shared);
@@ -62,15 +78,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_qu
 
         const bool masked =
             hides_keys(p, batch, first_query, first_query + OWN, tile * OTHER, (tile + 1) * OTHER);
-#pragma unroll
-        for (int n = 0; n < OTHER / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const Row& row = rows[i / 2];
-                const int key = tile * OTHER + n * 8 + lane % 4 * 2 + i % 2;
-                const bool visible = !masked || (row.first <= key && key < row.past);
-                score.differentiate(product[n][i], gradient[n][i], row.lse, row.delta, visible);
-            }
+        if (score.cap > 0.f)
+            differentiate<true>(product, gradient, score, rows, tile * OTHER, masked);
+        else
+            differentiate<false>(product, gradient, score, rows, tile * OTHER, masked);
 #pragma unroll
         for (int n = 0; n < OTHER / 16; n++) {
             unsigned rounded[4];

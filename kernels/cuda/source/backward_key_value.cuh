@@ -2,8 +2,9 @@
 // FAS:bwd.value.gradient). The sums are carried in registers over the query heads of the group and their
 // tiles of queries, in ascending order, so that they repeat bit for bit (FAS:bwd.head.group-sum).
 //
-// grid (tiles of OWN keys, key heads, batch), block BLOCK_THREADS, shared memory for two tiles of keys, two
-// stages of two tiles of queries, two of rows, and, where the gradients of queries are added to, one of dS^T.
+// grid (key_len / OWN rounded up, key_heads, batch), block BLOCK_THREADS. Shared memory, in bytes: for key
+// and value, and for query and output gradient in two stages, 2 (2 OWN + 4 OTHER) TILE_STRIDE; for rows in two
+// stages, 2 OTHER 16; where gradients of queries are added to, 2 OWN SCORE_STRIDE for dS^T.
 #pragma once
 #include "backward.cuh"
 
@@ -111,8 +112,8 @@ __device__ __forceinline__ void key_value_gradient(const Params& p) {
         ELEMENT* const stage = stages + step % 2 * 2 * OTHER_ENTRIES;
         return QueryTile{stage, stage + OTHER_ENTRIES, row_stages + step % 2 * OTHER};
     };
-    // Whether the row that this thread loaded is not finite: its LSE, its delta, or anything in its
-    // query and its upstream gradient, which reach delta.
+    // Whether LSE or delta of the row that this thread loaded is not finite. They are not where its query
+    // or its upstream gradient is not, and the LSE is not where it sees no key.
     bool spoiled = false;
     const auto load_queries = [&](int step) {
         const QueryTile tile = stage_of(step);
@@ -176,7 +177,8 @@ __device__ __forceinline__ void key_value_gradient(const Params& p) {
             round_operand(rounded, gradient[2 * n], gradient[2 * n + 1]);
             multiply_columns<HEAD_DIM>(key_sum, rounded, tile.query, n * 16, 0, false);
             if (ADD_QUERY_GRADIENT) {
-                ELEMENT* const to = score_gradient + (warp * WARP_ROWS + lane / 4) * SCORE_STRIDE + n * 16 + lane % 4 * 2;
+                const int key = warp * WARP_ROWS + lane / 4, query = n * 16 + lane % 4 * 2;
+                ELEMENT* const to = score_gradient + key * SCORE_STRIDE + query;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     *reinterpret_cast<unsigned*>(to + i % 2 * 8 * SCORE_STRIDE + i / 2 * 8) = rounded[i];

@@ -1,8 +1,8 @@
 // dQ = scale dS K, one block for each tile of queries of a head (FAS:bwd.query.gradient). The sum is
 // carried in registers over the tiles of keys, in ascending order, so that it repeats bit for bit.
 //
-// grid (tiles of OWN queries, query heads, batch), block BLOCK_THREADS, shared memory for two tiles of queries
-// and two stages of two tiles of keys.
+// grid (query_len / OWN rounded up, query_heads, batch), block BLOCK_THREADS. Shared memory, in bytes: for query
+// and output gradient, and for key and value in two stages, 2 (2 OWN + 4 OTHER) TILE_STRIDE.
 #include "backward.cuh"
 
 // P and dS of a warp's queries and a tile of keys, from the products of their rows.
@@ -21,7 +21,8 @@ __device__ __forceinline__ void differentiate(float (&product)[OTHER / 8][4], fl
         }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_query(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+flash_backward_query(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char shared[];
     ELEMENT* const query_tile = reinterpret_cast<ELEMENT*>(shared);
     ELEMENT* const gradient_tile = query_tile + OWN_ENTRIES;
@@ -38,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_qu
     const ELEMENT* const value_rows = rows_of<const ELEMENT>(p.value, batch, key_head, p.key_offsets);
     const auto load_keys = [&](int tile) {
         ELEMENT* const stage = stages + tile % 2 * 2 * OTHER_ENTRIES;
-        load_tile<OTHER>(stage, key_rows, p.key.row_stride, tile * OTHER, 0, keys, p.head_dim, p.aligned);
+        load_tile<OTHER>(stage, key_rows, p.key.row_stride, tile * OTHER, 0, keys, p.head_dim,
+                         p.aligned);
         load_tile<OTHER>(stage + OTHER_ENTRIES, value_rows, p.value.row_stride, tile * OTHER, 0, keys,
                          p.value_dim, p.aligned);
         commit_copies();
@@ -86,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) flash_backward_qu
         for (int n = 0; n < OTHER / 16; n++) {
             unsigned rounded[4];
             round_operand(rounded, gradient[2 * n], gradient[2 * n + 1]);
-            // A key that is not finite makes the scores of the queries that see it NaN; no others.
+            // A key that is not finite shows in the scores of the queries that see it; here it must not
+            // reach the others (FAS:bwd.special.unspecified).
             multiply_columns<HEAD_DIM>(sum, rounded, key_tile, n * 16, 0, masked);
         }
     }

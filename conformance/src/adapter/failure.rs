@@ -3,6 +3,7 @@
 use flashproof_spec::tensor::TensorError;
 
 use super::OwnershipError;
+use super::compiled::DeviceFault;
 
 /// Why a case has no output to judge.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum Failure {
     /// The kernel wrote where it should not, or did not where it should (`FAS:layout.ownership`).
     #[error("{0}")]
     Ownership(#[from] OwnershipError),
+    /// The kernel did what no kernel may do, whatever numbers came out (`FAS:device.*`).
+    #[error("{0}")]
+    Device(#[from] DeviceFault),
     /// The case could not be put to the kernel, for a reason that is not the kernel's.
     #[error("could not hand the case over: {0}")]
     Environment(String),

@@ -2,6 +2,7 @@
 
 pub mod builtin;
 mod choices;
+pub mod compiled;
 pub mod exec;
 mod failure;
 mod ownership;
@@ -43,6 +44,18 @@ pub trait Subject: Send {
     /// What the kernel promises of its answers beyond their bounds.
     fn guarantees(&self) -> Guarantees {
         Guarantees::default()
+    }
+
+    /// The ways in which the kernel computes what its device leaves open, by name: each case is put to
+    /// it in every one of them, and the worst verdict is the case's. None where it computes in one way.
+    fn policies(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Prepares for a case: until the next call, answers are given in the way of that number, and what is
+    /// drawn beside the inputs is drawn from the seed. Gives the name that reaches the kernel so.
+    fn begin(&mut self, _policy: usize, _seed: u64) -> String {
+        self.name().to_owned()
     }
 
     /// Runs the kernel.
@@ -106,7 +119,7 @@ pub struct Backward {
 }
 
 /// The forms that [`open`] takes.
-pub const SCHEMES: &str = "builtin:NAME, exec:COMMAND";
+pub const SCHEMES: &str = "builtin:NAME, exec:COMMAND, ptx:MANIFEST";
 
 /// How long to wait for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +146,12 @@ pub enum OpenError {
     UnknownKernel(#[from] flashproof_kernels::UnknownKernel),
     #[error(transparent)]
     Start(#[from] exec::StartError),
+    #[error(transparent)]
+    Manifest(#[from] compiled::Error),
 }
 
-/// Reaches the kernel that `spec` names: `builtin:NAME` or `exec:COMMAND` (`PROTOCOL.md`).
+/// Reaches the kernel that `spec` names: `builtin:NAME`, `exec:COMMAND` (`PROTOCOL.md`) or
+/// `ptx:MANIFEST` (`MANIFEST.md`).
 ///
 /// # Errors
 /// Names the scheme, kernel or command at fault, and what was expected.
@@ -143,6 +159,7 @@ pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Subject>, OpenError
     match spec.split_once(':') {
         Some(("builtin", name)) => Ok(Box::new(builtin::Builtin::open(name)?)),
         Some(("exec", command)) => Ok(Box::new(exec::Exec::start(command, options)?)),
+        Some(("ptx", manifest)) => Ok(Box::new(compiled::Compiled::emulated(manifest)?)),
         _ => Err(OpenError::Scheme { spec: spec.to_owned() }),
     }
 }

@@ -163,6 +163,7 @@ pub fn judge(request: &Request, progress: &ProgressBar) -> Result<Report, JudgeE
         why: "tensors from a file".to_owned(),
         source: Vec::new(),
         reproduce: request.command.clone(),
+        policy: None,
         problem: problem.clone(),
     };
     let subject = Subject {

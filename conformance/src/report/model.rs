@@ -109,6 +109,9 @@ pub struct CaseReport {
     pub name: String,
     /// What it came to.
     pub verdict: Verdict,
+    /// The numerics policy under which it came to this; absent where the kernel computes in one way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// Why there is no answer to judge, where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_answer: Option<NoAnswer>,

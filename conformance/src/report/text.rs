@@ -61,6 +61,9 @@ pub fn write_failure(case: &CaseReport, sink: &mut impl Write) -> io::Result<()>
             write_clause(clause, "  ", sink)?;
         }
     }
+    if let Some(policy) = &case.policy {
+        writeln!(sink, "  under the numerics policy {policy}")?;
+    }
     for violation in &case.violations {
         let measured = case.of(violation.quantity);
         write_violation(violation, measured.map(|it| it.elements), sink)?;

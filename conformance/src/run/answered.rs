@@ -1,7 +1,5 @@
 //! Asking a kernel, and what it answered.
 
-use std::collections::BTreeMap;
-
 use flashproof_oracle::error::OracleError;
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
@@ -87,18 +85,6 @@ pub(super) struct RelatedGradients {
 }
 
 impl<'c> Answered<'c> {
-    /// Draws the case's inputs and puts them to the kernel. `profiles` holds what the kernel said
-    /// when it was asked before.
-    pub(super) fn ask(
-        subject: &mut dyn Subject,
-        case: &'c Case,
-        profiles: &mut BTreeMap<Format, Result<Profile, Failure>>,
-    ) -> Result<Self, RunError> {
-        let format = case.problem.format;
-        let profile = profiles.entry(format).or_insert_with(|| subject.profile(format)).clone();
-        Self::put(subject, case, profile, drawn(case)?)
-    }
-
     /// Puts the case to the kernel, with its inputs as [`drawn`] has them.
     pub(crate) fn put(
         subject: &mut dyn Subject,
@@ -116,6 +102,19 @@ impl<'c> Answered<'c> {
                 case: case.name.clone(),
                 reason: failure.to_string(),
             })
+    }
+
+    /// Whether the kernel does not offer what the case asks for.
+    pub(super) fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Nothing(_, judged) if judged.verdict == Verdict::Unsupported)
+    }
+
+    /// Whether both are answers with the same bits, but for those of NaNs.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Answers(_, a), Self::Answers(_, b)) => a.is_same_as(b),
+            _ => false,
+        }
     }
 
     /// The number format of the case.

@@ -47,6 +47,7 @@ impl Judged {
         let clause = match failure {
             Failure::InputChanged(_) => Some("FAS:fwd.input.unchanged"),
             Failure::Ownership(_) => Some("FAS:layout.ownership"),
+            Failure::Device(fault) => Some(fault.clause),
             _ => None,
         };
         Some(Self {
@@ -134,10 +135,11 @@ impl Judged {
             let given = self.gradients.contains(&quantity);
             given.then(|| self.tally.of(quantity).clone())
         };
-        let About { name, problem, why, source, clauses, reproduce } = about;
+        let About { name, policy, problem, why, source, clauses, reproduce } = about;
         CaseReport {
             name,
             verdict: self.verdict,
+            policy,
             no_answer: self.no_answer,
             problem,
             why,
@@ -164,6 +166,8 @@ impl Judged {
 pub struct About {
     /// The case's name.
     pub name: String,
+    /// The way in which the kernel computed, where it has several.
+    pub policy: Option<String>,
     /// What was computed.
     pub problem: Problem,
     /// What the case is for.
@@ -182,6 +186,7 @@ impl About {
     pub fn case(case: &Case, suite: Suite, subject: &str, tests: Tests) -> Self {
         Self {
             name: case.name.clone(),
+            policy: None,
             problem: case.problem.clone(),
             why: case.why.clone(),
             source: case.source.clone(),

@@ -1,6 +1,7 @@
 //! Putting a kernel through cases.
 
 mod answered;
+mod asked;
 mod instance;
 mod judged;
 mod judging;
@@ -28,6 +29,7 @@ use crate::report::CaseReport;
 use crate::suite::Suite;
 use crate::trivial::Mark;
 use crate::verdict::Verdict;
+use asked::{Asked, Outcome, Profiles};
 
 pub use instance::{Examined, Given, Instance, examine};
 pub use judged::{About, Judged, quoted};
@@ -52,7 +54,8 @@ const ELEMENTS_HELD: usize = 1 << 20;
 /// Runs cases of the suite in order and judges each; `progress` is told of each case when it is judged.
 ///
 /// The kernel runs one case at a time, alone, so that its time limit is its own. Then the cases so
-/// far are judged in parallel.
+/// far are judged in parallel. Where it computes in several ways ([`Subject::policies`]), the worst verdict
+/// is the case's.
 ///
 /// # Errors
 /// [`RunError`] where a case could not be put to the kernel or to the oracle. What the kernel does
@@ -144,22 +147,24 @@ fn run_each<'c>(
     mut progress: impl FnMut(&CaseReport),
     mut keep: impl FnMut(Answered<'c>),
 ) -> Result<Vec<CaseReport>, RunError> {
-    let mut profiles = BTreeMap::new();
+    let mut profiles = Profiles::new();
     let mut reports = Vec::with_capacity(cases.len());
     let mut rest = cases;
     while !rest.is_empty() {
-        let (batch, after) = rest.split_at(batch_len(rest));
-        let answered = batch
+        let (batch, after) = rest.split_at(batch_len(rest, subject.policies().len().max(1)));
+        let asked = batch
             .iter()
-            .map(|case| Answered::ask(subject, case, &mut profiles))
+            .map(|case| Asked::ask(subject, case, &mut profiles))
             .collect::<Result<Vec<_>, _>>()?;
         let judged =
-            answered.par_iter().map(|it| it.judge(tests, watch)).collect::<Result<Vec<_>, _>>()?;
-        for ((case, answered), judged) in batch.iter().zip(answered).zip(judged) {
+            asked.par_iter().map(|it| it.judge(tests, watch)).collect::<Result<Vec<_>, _>>()?;
+        for ((case, asked), judged) in batch.iter().zip(asked).zip(judged) {
+            let Outcome { judged, policy, subject, answered } = asked.into_outcome(judged);
             if judged.verdict.is_failure() && judged.verdict != Verdict::NoBound {
                 keep(answered);
             }
-            let report = judged.report(About::case(case, suite, subject.name(), tests));
+            let about = About { policy, ..About::case(case, suite, &subject, tests) };
+            let report = judged.report(about);
             progress(&report);
             reports.push(report);
         }
@@ -180,14 +185,15 @@ pub fn not_discriminating(case: &Case) -> Result<Vec<Mark>, RunError> {
         Box::new(Naive)
     };
     let mut right = Builtin::new(kernel);
-    Answered::ask(&mut right, case, &mut BTreeMap::new())?.marks()
+    let profile = right.profile(case.problem.format);
+    Answered::put(&mut right, case, profile, drawn(case)?)?.marks()
 }
 
-/// How many of the first cases to hold at once; at least one.
-fn batch_len(cases: &[Case]) -> usize {
+/// How many of the first cases to hold at once, each answered in so many ways; at least one.
+fn batch_len(cases: &[Case], ways: usize) -> usize {
     let mut held = 0_usize;
     let fits = |case: &&Case| {
-        held = held.saturating_add(elements(case));
+        held = held.saturating_add(elements(case).saturating_mul(ways));
         held <= ELEMENTS_HELD
     };
     cases.iter().take_while(fits).count().max(1)

@@ -35,7 +35,7 @@ pub use tally::{Element, Measured, Tally, Violation};
 pub enum Verdict {
     /// Every element is within its bound or exactly what is required.
     Pass,
-    /// An element is proven wrong, or the kernel changed its inputs.
+    /// An element is proven wrong, or the kernel changed its inputs or did what no kernel may do.
     Fail,
     /// The kernel does not offer what the case asks for. Never a pass.
     Unsupported,
@@ -89,7 +89,9 @@ impl Verdict {
             Failure::Crashed(_) | Failure::Reported(_) => Some(Self::Crashed),
             Failure::TimedOut { .. } => Some(Self::TimedOut),
             Failure::Malformed(_) => Some(Self::Malformed),
-            Failure::InputChanged(_) | Failure::Ownership(_) => Some(Self::Fail),
+            Failure::InputChanged(_) | Failure::Ownership(_) | Failure::Device(_) => {
+                Some(Self::Fail)
+            }
             Failure::Environment(_) => None,
         }
     }

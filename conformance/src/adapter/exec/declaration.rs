@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::protocol::{Hello, Operation, PROTOCOL};
 use super::text::quote;
-use crate::adapter::{Choices, Guarantees};
+use crate::adapter::{Choices, Failure, Guarantees};
 use crate::io::safetensors::dtype_of;
 
 /// What a worker declares of its kernel.
@@ -83,14 +83,36 @@ impl Declaration {
             found: quote(line),
             reason: error.to_string(),
         })?;
-        if hello.profiles.is_empty() {
+        let Hello { protocol: _, name, profiles, operations, choices, guarantees } = hello;
+        Self::of(&name, &profiles, operations, choices, guarantees)
+    }
+
+    /// What is declared of a format.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`] names the formats that are declared.
+    pub(in crate::adapter) fn profile(&self, format: Format) -> Result<Profile, Failure> {
+        self.profiles.get(&format).cloned().ok_or_else(|| {
+            let taken: Vec<_> = self.profiles.keys().map(|format| format.name()).collect();
+            Failure::Unsupported(format!("{format} is not among its formats, {}", taken.join(", ")))
+        })
+    }
+
+    /// Resolves what is declared, of profiles their names or the fields that differ.
+    pub(in crate::adapter) fn of(
+        name: &str,
+        profiles: &BTreeMap<String, Value>,
+        operations: Vec<Operation>,
+        choices: Choices,
+        guarantees: Guarantees,
+    ) -> Result<Self, HelloError> {
+        if profiles.is_empty() {
             return Err(HelloError::NoFormats);
         }
-        if hello.operations.is_empty() {
+        if operations.is_empty() {
             return Err(HelloError::NoOperations);
         }
-        let profiles = hello
-            .profiles
+        let profiles = profiles
             .iter()
             .map(|(name, declared)| {
                 let format =
@@ -98,9 +120,8 @@ impl Declaration {
                 Ok((format, resolve(format, declared)?))
             })
             .collect::<Result<_, HelloError>>()?;
-        let operations = hello.operations.into_iter().collect();
-        let (choices, guarantees) = (hello.choices, hello.guarantees);
-        Ok(Self { name: quote(&hello.name), profiles, operations, choices, guarantees })
+        let operations = operations.into_iter().collect();
+        Ok(Self { name: quote(name), profiles, operations, choices, guarantees })
     }
 }
 

@@ -209,11 +209,7 @@ impl Subject for Exec {
     }
 
     fn profile(&mut self, format: Format) -> Result<Profile, Failure> {
-        self.declaration.profiles.get(&format).cloned().ok_or_else(|| {
-            let taken: Vec<_> =
-                self.declaration.profiles.keys().map(|format| format.name()).collect();
-            Failure::Unsupported(format!("{format} is not among its formats, {}", taken.join(", ")))
-        })
+        self.declaration.profile(format)
     }
 
     fn choices(&self) -> Choices {

@@ -29,7 +29,7 @@ pub fn format_of(dtype: Dtype) -> Option<Format> {
 }
 
 /// The values of whole elements; a partial element at the end is left out.
-pub(super) fn decode(format: Format, bytes: &[u8]) -> Vec<f64> {
+pub(crate) fn decode(format: Format, bytes: &[u8]) -> Vec<f64> {
     match format {
         Format::F64 => elements(bytes, f64::from_le_bytes),
         Format::F32 | Format::Tf32 => elements(bytes, |b| f64::from(f32::from_le_bytes(b))),
@@ -42,7 +42,7 @@ pub(super) fn decode(format: Format, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// The bytes of values that `format` represents.
-pub(super) fn encode(format: Format, values: impl Iterator<Item = f64>) -> Vec<u8> {
+pub(crate) fn encode(format: Format, values: impl Iterator<Item = f64>) -> Vec<u8> {
     match format {
         Format::F64 => values.flat_map(f64::to_le_bytes).collect(),
         Format::F32 | Format::Tf32 => values.flat_map(|x| (x as f32).to_le_bytes()).collect(),

@@ -12,6 +12,7 @@ mod read;
 mod sparse;
 mod write;
 
+pub(crate) use codec::{decode, encode};
 pub use codec::{dtype_of, format_of, poison};
 pub use error::{ReadError, WriteError};
 pub use footprint::Footprint;

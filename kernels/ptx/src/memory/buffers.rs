@@ -119,4 +119,15 @@ impl Memory {
         });
         Some(buffer.bytes - written)
     }
+
+    /// Of each byte of a buffer, whether it was there from the start or a launch has written it.
+    #[must_use]
+    pub fn written(&self, pointer: Pointer) -> Option<Vec<bool>> {
+        let buffer = self.at(pointer)?;
+        let is_written = |words: &Vec<AtomicU64>, byte: usize| {
+            words[byte / 64].load(Ordering::Relaxed) >> (byte % 64) & 1 == 1
+        };
+        let of = |byte| buffer.written.as_ref().is_none_or(|words| is_written(words, byte));
+        Some((0..buffer.bytes).map(of).collect())
+    }
 }

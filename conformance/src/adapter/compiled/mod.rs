@@ -1,0 +1,195 @@
+//! `ptx:MANIFEST` and `cuda:MANIFEST`: compiled kernels, launched as a manifest tells (`MANIFEST.md`).
+
+mod emulator;
+mod expression;
+mod fault;
+mod machine;
+mod manifest;
+mod pack;
+mod pass;
+mod text;
+mod variables;
+
+use std::path::Path;
+
+use flashproof_spec::format::Format;
+use flashproof_spec::problem::Problem;
+use flashproof_spec::profile::Profile;
+use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
+
+use super::exec::protocol::Operation;
+use super::{Backward, Choices, Failure, Guarantees, Subject, check_case, check_cotangents};
+use emulator::{Emulator, Numerics};
+use machine::Machine;
+use manifest::{Manifest, ManifestError, ManifestFault};
+use pass::{Pass, file_of};
+
+pub use fault::DeviceFault;
+pub use manifest::{ManifestError as Error, ManifestFault as Fault};
+
+/// A kernel that a manifest describes, on a machine.
+pub struct Compiled {
+    /// The scheme and the manifest's path.
+    reached: String,
+    /// The name, with what was chosen.
+    name: String,
+    manifest: Manifest,
+    machine: Box<dyn Machine>,
+    /// The policy asked for; all of them otherwise.
+    chosen: Option<String>,
+    seed: Option<u64>,
+}
+
+/// What stands behind the `?` of a name, as in `ptx:kernel.toml?policy=highest-hopper&seed=7`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Choice {
+    policy: Option<String>,
+    seed: Option<u64>,
+}
+
+impl Choice {
+    fn parse(text: &str) -> Result<Self, ManifestFault> {
+        let mut choice = Self::default();
+        for part in text.split('&') {
+            let wrong = |expected: &str| ManifestFault::Value {
+                key: "what follows the ?".to_owned(),
+                found: part.to_owned(),
+                expected: expected.to_owned(),
+            };
+            match part.split_once('=') {
+                Some(("policy", name)) if Numerics::find(name).is_some() => {
+                    choice.policy = Some(name.to_owned());
+                }
+                Some(("policy", _)) => {
+                    let names = Numerics::names().join(", ");
+                    return Err(wrong(&format!("policy= and one of {names}")));
+                }
+                Some(("seed", seed)) => {
+                    choice.seed = Some(seed.parse().map_err(|_| wrong("seed= and a number"))?);
+                }
+                _ => return Err(wrong("policy=NAME or seed=NUMBER")),
+            }
+        }
+        Ok(choice)
+    }
+}
+
+impl Compiled {
+    /// Kernels in the emulator: `ptx:` and what `spec` names, a path and choices.
+    ///
+    /// # Errors
+    /// Names the file, the key in it, what it holds and what was expected; and the instruction where
+    /// the emulator refuses one.
+    pub fn emulated(spec: &str) -> Result<Self, ManifestError> {
+        let (path, choice) = match spec.split_once('?') {
+            None => (spec, Ok(Choice::default())),
+            Some((path, choice)) => (path, Choice::parse(choice)),
+        };
+        let error = |fault| ManifestError { file: path.to_owned(), fault };
+        let choice = choice.map_err(error)?;
+        let manifest = Manifest::read(Path::new(path))?;
+        let mut policies = manifest.policies.clone();
+        if let Some(name) = &choice.policy {
+            policies = Numerics::find(name).map(|it| (name.clone(), it)).into_iter().collect();
+        }
+        let mut machine = Emulator::new(policies);
+        machine.begin(0, choice.seed.unwrap_or(0));
+        Self::open("ptx", spec, path, manifest, Box::new(machine), choice).map_err(error)
+    }
+
+    fn open(
+        scheme: &str,
+        spec: &str,
+        path: &str,
+        manifest: Manifest,
+        mut machine: Box<dyn Machine>,
+        choice: Choice,
+    ) -> Result<Self, ManifestFault> {
+        // Files that every problem needs are read at once.
+        for launch in manifest.launches() {
+            if let Some(file) = launch.ptx.constant() {
+                machine.load(&file_of(&manifest, &file)).map_err(|failure| {
+                    let (key, reason) = (format!("{}.ptx", launch.key), failure.to_string());
+                    ManifestFault::Module { key, reason }
+                })?;
+            }
+        }
+        Ok(Self {
+            reached: format!("{scheme}:{path}"),
+            name: format!("{scheme}:{spec}"),
+            manifest,
+            machine,
+            chosen: choice.policy,
+            seed: choice.seed,
+        })
+    }
+
+    /// What the manifest declares of a problem's format, once the pass is seen to be offered.
+    fn offered(&self, problem: &Problem, operation: Operation) -> Result<Profile, Failure> {
+        if !self.manifest.declaration.operations.contains(&operation) {
+            let name = operation.name();
+            return Err(Failure::Unsupported(format!("{name} is not among its operations")));
+        }
+        self.declared(problem.format)
+    }
+
+    fn declared(&self, format: Format) -> Result<Profile, Failure> {
+        self.manifest.declaration.profile(format)
+    }
+}
+
+impl Subject for Compiled {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.manifest.declaration.name
+    }
+
+    fn profile(&mut self, format: Format) -> Result<Profile, Failure> {
+        self.declared(format)
+    }
+
+    fn choices(&self) -> Choices {
+        self.manifest.declaration.choices
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.manifest.declaration.guarantees
+    }
+
+    fn policies(&self) -> Vec<String> {
+        self.machine.policies()
+    }
+
+    fn begin(&mut self, policy: usize, seed: u64) -> String {
+        let seed = self.seed.unwrap_or(seed);
+        self.machine.begin(policy, seed);
+        match self.policies().get(policy).or(self.chosen.as_ref()) {
+            Some(policy) => format!("{}?policy={policy}&seed={seed}", self.reached),
+            None => self.name.clone(),
+        }
+    }
+
+    fn forward(&mut self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Failure> {
+        check_case(problem, inputs)?;
+        let profile = self.offered(problem, Operation::Forward)?;
+        let machine = self.machine.as_mut();
+        Pass::begin(&self.manifest, machine, problem, profile.lse_format, None)?.forward(inputs)
+    }
+
+    fn backward(
+        &mut self,
+        problem: &Problem,
+        inputs: &Inputs,
+        cotangents: &Cotangents,
+    ) -> Result<Backward, Failure> {
+        check_case(problem, inputs)?;
+        let Profile { lse_format, .. } = self.offered(problem, Operation::Backward)?;
+        check_cotangents(problem, cotangents, lse_format)?;
+        let machine = self.machine.as_mut();
+        Pass::begin(&self.manifest, machine, problem, lse_format, Some(cotangents))?
+            .backward(inputs, cotangents)
+    }
+}

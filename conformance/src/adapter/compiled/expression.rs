@@ -63,11 +63,6 @@ impl Names {
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
-
-    /// Every name, in the order that they were set in.
-    pub(super) fn all(&self) -> Vec<&str> {
-        self.0.iter_raw().map(|(name, ..)| name).collect()
-    }
 }
 
 impl Expressions {

@@ -8,6 +8,7 @@ use flashproof_spec::problem::Problem;
 
 use super::emulator::{Numerics, USUAL_POLICIES};
 use super::expression::{Expression, Expressions, Names, Value};
+use super::padded::Padding;
 use super::text::{
     ArgumentText, Initial, LaunchText, ManifestText, Number, ScratchText, StructText, SupportsText,
 };
@@ -50,6 +51,7 @@ pub(super) struct Manifest {
     pub(super) declaration: Declaration,
     pub(super) policies: Vec<(String, Numerics)>,
     pub(super) supports: Supports,
+    pub(super) padding: Option<Padding>,
     pub(super) lets: Vec<(String, Expression)>,
     /// How tensors are stored that are not as the problem has them.
     pub(super) tensors: BTreeMap<String, Stored>,
@@ -202,12 +204,20 @@ impl Manifest {
             }
         }
         let policies = policies(text.policies)?;
+        if text.pad.is_some() && supports.layouts.iter().any(|layout| layout != "contiguous") {
+            return Err(ManifestFault::Value {
+                key: "supports.layouts".to_owned(),
+                found: supports.layouts.iter().cloned().collect::<Vec<_>>().join(", "),
+                expected: "contiguous alone, since heads are padded".to_owned(),
+            });
+        }
         let expressions = reader.expressions;
         Ok(Self {
             directory,
             declaration,
             policies,
             supports,
+            padding: text.pad,
             lets,
             tensors,
             scratch,

@@ -6,6 +6,7 @@ mod fault;
 mod machine;
 mod manifest;
 mod pack;
+mod padded;
 mod pass;
 mod text;
 mod variables;
@@ -22,6 +23,7 @@ use super::{Backward, Choices, Failure, Guarantees, Subject, check_case, check_c
 use emulator::{Emulator, Numerics};
 use machine::Machine;
 use manifest::{Manifest, ManifestError, ManifestFault};
+use padded::Padding;
 use pass::{Pass, file_of};
 
 pub use fault::DeviceFault;
@@ -133,6 +135,27 @@ impl Compiled {
         self.declared(problem.format)
     }
 
+    /// How heads are filled up, where they are.
+    fn padding(&self, problem: &Problem) -> Result<Option<Padding>, Failure> {
+        match self.manifest.padding {
+            Some(padding) if !padding.holds(problem) => {
+                let Padding { head_dim, value_dim } = padding;
+                let what = format!("heads of more than {head_dim} entries, or values of more than {value_dim}");
+                Err(Failure::Unsupported(what))
+            }
+            padding => Ok(padding),
+        }
+    }
+
+    fn pass<'a>(
+        &'a mut self,
+        problem: &'a Problem,
+        lse_format: Format,
+        cotangents: Option<&Cotangents>,
+    ) -> Result<Pass<'a>, Failure> {
+        Pass::begin(&self.manifest, self.machine.as_mut(), problem, lse_format, cotangents)
+    }
+
     fn declared(&self, format: Format) -> Result<Profile, Failure> {
         self.manifest.declaration.profile(format)
     }
@@ -174,9 +197,13 @@ impl Subject for Compiled {
 
     fn forward(&mut self, problem: &Problem, inputs: &Inputs) -> Result<Outputs, Failure> {
         check_case(problem, inputs)?;
-        let profile = self.offered(problem, Operation::Forward)?;
-        let machine = self.machine.as_mut();
-        Pass::begin(&self.manifest, machine, problem, profile.lse_format, None)?.forward(inputs)
+        let Profile { lse_format, .. } = self.offered(problem, Operation::Forward)?;
+        let Some(padding) = self.padding(problem)? else {
+            return self.pass(problem, lse_format, None)?.forward(inputs);
+        };
+        let wide = padding.problem(problem);
+        let outputs = self.pass(&wide, lse_format, None)?.forward(&padding.inputs(inputs))?;
+        Ok(padded::outputs(problem, &outputs))
     }
 
     fn backward(
@@ -188,8 +215,12 @@ impl Subject for Compiled {
         check_case(problem, inputs)?;
         let Profile { lse_format, .. } = self.offered(problem, Operation::Backward)?;
         check_cotangents(problem, cotangents, lse_format)?;
-        let machine = self.machine.as_mut();
-        Pass::begin(&self.manifest, machine, problem, lse_format, Some(cotangents))?
-            .backward(inputs, cotangents)
+        let Some(padding) = self.padding(problem)? else {
+            return self.pass(problem, lse_format, Some(cotangents))?.backward(inputs, cotangents);
+        };
+        let (wide, cotangents) = (padding.problem(problem), padding.cotangents(cotangents));
+        let pass = self.pass(&wide, lse_format, Some(&cotangents))?;
+        let passes = pass.backward(&padding.inputs(inputs), &cotangents)?;
+        Ok(padded::backward(problem, &passes))
     }
 }

@@ -8,6 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::padded::Padding;
 use crate::adapter::exec::protocol::Operation;
 use crate::adapter::{Choices, Guarantees};
 
@@ -26,6 +27,7 @@ pub(super) struct ManifestText {
     pub(super) policies: Option<Vec<String>>,
     #[serde(default)]
     pub(super) supports: SupportsText,
+    pub(super) pad: Option<Padding>,
     #[serde(default, rename = "let")]
     pub(super) lets: Ordered<Number>,
     #[serde(default)]

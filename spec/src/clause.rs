@@ -38,6 +38,7 @@ mod bound;
 mod choice;
 mod cite;
 mod contract;
+mod device;
 mod gradient;
 mod layout;
 mod mask;
@@ -121,6 +122,7 @@ pub fn clauses() -> &'static [&'static Clause] {
             bound::CLAUSES,
             choice::CLAUSES,
             contract::CLAUSES,
+            device::CLAUSES,
             gradient::CLAUSES,
             layout::CLAUSES,
             mask::CLAUSES,

@@ -119,7 +119,7 @@ pub struct Backward {
 }
 
 /// The forms that [`open`] takes.
-pub const SCHEMES: &str = "builtin:NAME, exec:COMMAND, ptx:MANIFEST";
+pub const SCHEMES: &str = "builtin:NAME, exec:COMMAND, ptx:MANIFEST, cuda:MANIFEST";
 
 /// How long to wait for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,8 @@ pub enum OpenError {
     Manifest(#[from] compiled::Error),
 }
 
-/// Reaches the kernel that `spec` names: `builtin:NAME`, `exec:COMMAND` (`PROTOCOL.md`) or
-/// `ptx:MANIFEST` (`MANIFEST.md`).
+/// Reaches the kernel that `spec` names: `builtin:NAME`, `exec:COMMAND` (`PROTOCOL.md`), `ptx:MANIFEST` or
+/// `cuda:MANIFEST` (`MANIFEST.md`).
 ///
 /// # Errors
 /// Names the scheme, kernel or command at fault, and what was expected.
@@ -160,6 +160,7 @@ pub fn open(spec: &str, options: &Options) -> Result<Box<dyn Subject>, OpenError
         Some(("builtin", name)) => Ok(Box::new(builtin::Builtin::open(name)?)),
         Some(("exec", command)) => Ok(Box::new(exec::Exec::start(command, options)?)),
         Some(("ptx", manifest)) => Ok(Box::new(compiled::Compiled::emulated(manifest)?)),
+        Some(("cuda", manifest)) => Ok(Box::new(compiled::Compiled::on_device(manifest)?)),
         _ => Err(OpenError::Scheme { spec: spec.to_owned() }),
     }
 }

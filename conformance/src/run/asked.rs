@@ -66,7 +66,11 @@ impl<'c> Asked<'c> {
 
     /// The worst verdict; of equal ones, that of the largest error. The trivial answers and the tests by
     /// probability are put beside the first answer, and the first is what is watched.
-    pub(super) fn judge(&self, tests: Tests, watch: &impl Watch) -> Result<(usize, Judged), RunError> {
+    pub(super) fn judge(
+        &self,
+        tests: Tests,
+        watch: &impl Watch,
+    ) -> Result<(usize, Judged), RunError> {
         let Self { first, others } = self;
         let judged = first.answered.judge(tests, watch)?;
         let beside = (judged.not_discriminating.clone(), judged.statistics.clone());

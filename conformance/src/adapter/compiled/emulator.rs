@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use flashproof_ptx::{
-    Approximation, Argument, Memory, Module, Options, Pointer, Policy, Reason, RunError, TensorCore,
-    run,
+    Approximation, Argument, Memory, Module, Options, Pointer, Policy, Reason, RunError,
+    TensorCore, run,
 };
 
 use super::fault::failure_of;
@@ -32,11 +32,15 @@ const APPROXIMATIONS: [(&str, Approximation); 3] = [
     ("highest", Approximation::Highest),
     ("lowest", Approximation::Lowest),
 ];
-const TENSOR_CORES: [(&str, TensorCore); 3] =
-    [("rounded", TensorCore::Rounded), ("ampere", TensorCore::AMPERE), ("hopper", TensorCore::HOPPER)];
+const TENSOR_CORES: [(&str, TensorCore); 3] = [
+    ("rounded", TensorCore::Rounded),
+    ("ampere", TensorCore::AMPERE),
+    ("hopper", TensorCore::HOPPER),
+];
 
 /// The policies of a manifest that names none.
-pub(super) const USUAL_POLICIES: [&str; 3] = ["accurate-rounded", "highest-hopper", "lowest-ampere"];
+pub(super) const USUAL_POLICIES: [&str; 3] =
+    ["accurate-rounded", "highest-hopper", "lowest-ampere"];
 
 impl Numerics {
     /// The policy of a name such as `highest-hopper`.
@@ -82,9 +86,11 @@ impl Emulator {
 
     fn options(&self) -> Options {
         let chosen = self.policies.get(self.policy).map(|(_, numerics)| *numerics);
-        let policy = chosen.map_or_else(Policy::default, |Numerics { approximation, tensor_core }| {
-            Policy { approximation, tensor_core }
-        });
+        let policy =
+            chosen.map_or_else(Policy::default, |Numerics { approximation, tensor_core }| Policy {
+                approximation,
+                tensor_core,
+            });
         let seed = Some(self.seed.wrapping_add(self.launches));
         Options { policy, seed, instruction_limit: MOST_INSTRUCTIONS, ..Options::default() }
     }
@@ -144,7 +150,7 @@ impl Machine for Emulator {
         Ok(self.hold(pointer))
     }
 
-    fn allocate(&mut self, name: &str, bytes: usize, _pattern: &[u8]) -> Result<u64, Failure> {
+    fn allocate(&mut self, name: &str, bytes: usize) -> Result<u64, Failure> {
         let pointer = self.memory.allocate(name, bytes);
         Ok(self.hold(pointer))
     }

@@ -58,3 +58,62 @@ pub(super) const fn clause_of(kind: &FaultKind) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use flashproof_ptx::{Access, Site};
+
+    use super::*;
+
+    fn site() -> Site {
+        let text = "ld.global.u32 %r1, [%rd1]".to_owned();
+        Site { line: 7, text, block: [1, 0, 0], thread: [3, 0, 0], whole_warp: false }
+    }
+
+    /// One fault of each kind that breaks a clause.
+    fn faults() -> Vec<FaultKind> {
+        vec![
+            FaultKind::MissingProductFence,
+            FaultKind::RegisterInUse { product_line: 1, product_text: String::new(), writes: true },
+            FaultKind::Divergent { executing: 1, expected: 3 },
+            FaultKind::NotMember { members: 1 },
+            FaultKind::ShuffleFromInactive { source: 1 },
+            FaultKind::DivergentUniformBranch,
+            FaultKind::IncompleteBarrier { barrier: 0, arrived: 32, expected: 64, ended: 32 },
+            FaultKind::Deadlock { waiting: Vec::new() },
+            FaultKind::BarrierOperand { barrier: 16, threads: 32 },
+            FaultKind::BarrierObject { address: 0, problem: "uninitialised" },
+            FaultKind::Unspecified("a division by zero"),
+            FaultKind::UnfinishedCopy { address: 0, access: Access::Read, copy: site() },
+            FaultKind::OperandOverwritten { address: 0, product: site() },
+            FaultKind::MissingProxyFence { address: 0, write: site() },
+        ]
+    }
+
+    #[test]
+    fn faults_break_clauses_that_exist_and_say_where() {
+        for kind in faults() {
+            let fault = Fault { kind, site: site() };
+            let failure = failure_of("forward[0]".to_owned(), &fault);
+            let Failure::Device(DeviceFault { clause, .. }) = &failure else {
+                panic!("{failure}");
+            };
+            assert!(flashproof_spec::clause::find(clause).is_some(), "{clause}");
+            let text = failure.to_string();
+            for part in
+                ["forward[0]", "line 7", "ld.global.u32", "block (1, 0, 0)", "thread (3, 0, 0)"]
+            {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stop_of_the_kernel_s_own_is_a_crash_and_what_is_not_known_is_unsupported() {
+        let failure = |kind| failure_of("forward[0]".to_owned(), &Fault { kind, site: site() });
+        assert!(matches!(failure(FaultKind::Trap), Failure::Crashed(_)));
+        assert!(matches!(failure(FaultKind::InstructionLimit(5)), Failure::Crashed(_)));
+        let unknown = FaultKind::Descriptor { descriptor: 1, problem: "an unknown swizzle" };
+        assert!(matches!(failure(unknown), Failure::Unsupported(_)));
+    }
+}

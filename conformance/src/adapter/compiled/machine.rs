@@ -4,6 +4,9 @@ use std::path::Path;
 
 use crate::adapter::Failure;
 
+/// What a byte holds that nothing has written: NaN in every format that is made of such bytes alone.
+pub(super) const UNWRITTEN: u8 = 0xff;
+
 /// A device with memory of its own, or what stands for one.
 pub trait Machine: Send {
     /// The ways in which it computes what the PTX ISA leaves open, by name; none where there is one
@@ -33,12 +36,11 @@ pub trait Machine: Send {
     /// Where the machine has no room.
     fn upload(&mut self, name: &str, contents: &[u8]) -> Result<u64, Failure>;
 
-    /// A buffer that the kernel has to write before it reads it. A machine that does not follow what is
-    /// written fills it with repetitions of the pattern, as whoever reads it back then looks for it.
+    /// A buffer that the kernel has to write before it reads it. Every byte of it is [`UNWRITTEN`].
     ///
     /// # Errors
     /// Where the machine has no room.
-    fn allocate(&mut self, name: &str, bytes: usize, pattern: &[u8]) -> Result<u64, Failure>;
+    fn allocate(&mut self, name: &str, bytes: usize) -> Result<u64, Failure>;
 
     /// Launches an entry and waits for its end.
     ///

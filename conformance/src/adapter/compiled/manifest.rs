@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use flashproof_spec::format::Format;
 use flashproof_spec::problem::Problem;
+use serde::de::DeserializeOwned;
 
 use super::emulator::{Numerics, USUAL_POLICIES};
 use super::expression::{Expression, Expressions, Names, Value};
 use super::padded::Padding;
 use super::text::{
-    ArgumentText, Initial, LaunchText, ManifestText, Number, ScratchText, StructText, SupportsText,
+    ArgumentText, IncludedText, Initial, LaunchText, ManifestText, Number, ScratchText, StructText,
+    SupportsText,
 };
 use super::variables::{Circumstances, LAYOUTS, Masked, PLACED, RULES, names_of};
 use crate::adapter::exec::protocol::Operation;
@@ -41,6 +43,8 @@ pub enum ManifestFault {
     Value { key: String, found: String, expected: String },
     #[error("{key} is '{found}', which comes to nothing: {reason}")]
     Expression { key: String, found: String, reason: String },
+    #[error("the file '{name}' that it includes: {fault}")]
+    Included { name: String, fault: Box<ManifestFault> },
     #[error("{key}: {reason}")]
     Module { key: String, reason: String },
 }
@@ -156,8 +160,7 @@ impl Manifest {
 
     /// Understands the text of a manifest.
     pub(super) fn parse(text: &str, directory: PathBuf) -> Result<Self, ManifestFault> {
-        let text: ManifestText = toml::from_str(text)
-            .map_err(|error| ManifestFault::Toml(error.to_string().trim_end().to_owned()))?;
+        let text: ManifestText = parsed(text)?;
         let declared = text.formats.into_iter().map(|(name, format)| (name, format.profile));
         let declaration = Declaration::of(
             &text.name,
@@ -183,7 +186,15 @@ impl Manifest {
             })
             .collect::<Result<_, ManifestFault>>()?;
         let scratch = reader.scratch(text.scratch.0)?;
+        for (index, name) in text.absent.into_iter().enumerate() {
+            reader.name_buffer(&format!("absent[{index}]"), &name)?;
+        }
         reader.structs = text.structs;
+        if let Some(name) = text.include {
+            reader
+                .include(&directory.join(&name))
+                .map_err(|fault| ManifestFault::Included { name, fault: Box::new(fault) })?;
+        }
         let forward = reader.launches("forward", text.forward)?;
         let backward = reader.launches("backward", text.backward)?;
         for (operation, launches) in
@@ -233,6 +244,11 @@ impl Manifest {
     }
 }
 
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ManifestFault> {
+    toml::from_str(text)
+        .map_err(|error| ManifestFault::Toml(error.to_string().trim_end().to_owned()))
+}
+
 fn policies(named: Option<Vec<String>>) -> Result<Vec<(String, Numerics)>, ManifestFault> {
     let named = named.unwrap_or_else(|| USUAL_POLICIES.map(str::to_owned).to_vec());
     if named.is_empty() {
@@ -266,11 +282,30 @@ impl Reader {
         }
     }
 
+    fn include(&mut self, file: &Path) -> Result<(), ManifestFault> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|fault| ManifestFault::Unreadable(fault.to_string()))?;
+        for (name, included) in parsed::<IncludedText>(&text)?.structs {
+            if self.structs.contains_key(&name) {
+                let expected = "a name that the manifest has not".to_owned();
+                return Err(ManifestFault::Value {
+                    key: "structs".to_owned(),
+                    found: name,
+                    expected,
+                });
+            }
+            self.structs.insert(name, included);
+        }
+        Ok(())
+    }
+
     fn expression(&self, key: &str, number: &Number) -> Result<Expression, ManifestFault> {
         let found = number.text();
-        self.expressions
-            .read(&found, &self.names)
-            .map_err(|reason| ManifestFault::Expression { key: key.to_owned(), found, reason })
+        self.expressions.read(&found, &self.names).map_err(|reason| ManifestFault::Expression {
+            key: key.to_owned(),
+            found,
+            reason,
+        })
     }
 
     fn lets(
@@ -317,10 +352,7 @@ impl Reader {
         let mut read = Vec::with_capacity(scratch.len());
         for (name, text) in scratch {
             let key = format!("scratch.{name}");
-            if !is_name(&name) || !self.buffers.insert(name.clone()) {
-                let expected = "a name of letters, digits and _ that no other buffer has".to_owned();
-                return Err(ManifestFault::Value { key, found: name, expected });
-            }
+            self.name_buffer(&key, &name)?;
             let of = |field: &str| format!("{key}.{field}");
             let when = text.when.map(|when| self.expression(&of("when"), &when)).transpose()?;
             read.push((
@@ -334,6 +366,14 @@ impl Reader {
             ));
         }
         Ok(read)
+    }
+
+    fn name_buffer(&mut self, key: &str, name: &str) -> Result<(), ManifestFault> {
+        if is_name(name) && self.buffers.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let expected = "a name of letters, digits and _ that no other buffer has".to_owned();
+        Err(ManifestFault::Value { key: key.to_owned(), found: name.to_owned(), expected })
     }
 
     fn launches(&self, pass: &str, texts: Vec<LaunchText>) -> Result<Vec<Launch>, ManifestFault> {

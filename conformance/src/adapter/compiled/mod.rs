@@ -1,5 +1,6 @@
 //! `ptx:MANIFEST` and `cuda:MANIFEST`: compiled kernels, launched as a manifest tells (`MANIFEST.md`).
 
+mod device;
 mod emulator;
 mod expression;
 mod fault;
@@ -20,6 +21,7 @@ use flashproof_spec::tensor::{Cotangents, Inputs, Outputs};
 
 use super::exec::protocol::Operation;
 use super::{Backward, Choices, Failure, Guarantees, Subject, check_case, check_cotangents};
+use device::RealDevice;
 use emulator::{Emulator, Numerics};
 use machine::Machine;
 use manifest::{Manifest, ManifestError, ManifestFault};
@@ -36,7 +38,8 @@ pub struct Compiled {
     /// The name, with what was chosen.
     name: String,
     manifest: Manifest,
-    machine: Box<dyn Machine>,
+    /// Where there is none, why.
+    machine: Result<Box<dyn Machine>, String>,
     /// The policy asked for; all of them otherwise.
     chosen: Option<String>,
     seed: Option<u64>,
@@ -83,6 +86,34 @@ impl Compiled {
     /// Names the file, the key in it, what it holds and what was expected; and the instruction where
     /// the emulator refuses one.
     pub fn emulated(spec: &str) -> Result<Self, ManifestError> {
+        Self::open("ptx", spec, |manifest, choice| {
+            let mut policies = manifest.policies.clone();
+            if let Some(name) = &choice.policy {
+                policies = Numerics::find(name).map(|it| (name.clone(), it)).into_iter().collect();
+            }
+            let mut machine = Emulator::new(policies);
+            machine.begin(0, choice.seed.unwrap_or(0));
+            Ok(Box::new(machine))
+        })
+    }
+
+    /// Kernels on the first device that the CUDA driver shows: `cuda:` and what `spec` names, a path.
+    /// Without a driver or a device every case is unsupported, and so is every format.
+    ///
+    /// # Errors
+    /// As [`Compiled::emulated`]; the driver takes the part of the emulator.
+    pub fn on_device(spec: &str) -> Result<Self, ManifestError> {
+        Self::open("cuda", spec, |_, _| match RealDevice::open() {
+            Ok(device) => Ok(Box::new(device)),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    fn open(
+        scheme: &str,
+        spec: &str,
+        machine: impl FnOnce(&Manifest, &Choice) -> Result<Box<dyn Machine>, String>,
+    ) -> Result<Self, ManifestError> {
         let (path, choice) = match spec.split_once('?') {
             None => (spec, Ok(Choice::default())),
             Some((path, choice)) => (path, Choice::parse(choice)),
@@ -90,31 +121,9 @@ impl Compiled {
         let error = |fault| ManifestError { file: path.to_owned(), fault };
         let choice = choice.map_err(error)?;
         let manifest = Manifest::read(Path::new(path))?;
-        let mut policies = manifest.policies.clone();
-        if let Some(name) = &choice.policy {
-            policies = Numerics::find(name).map(|it| (name.clone(), it)).into_iter().collect();
-        }
-        let mut machine = Emulator::new(policies);
-        machine.begin(0, choice.seed.unwrap_or(0));
-        Self::open("ptx", spec, path, manifest, Box::new(machine), choice).map_err(error)
-    }
-
-    fn open(
-        scheme: &str,
-        spec: &str,
-        path: &str,
-        manifest: Manifest,
-        mut machine: Box<dyn Machine>,
-        choice: Choice,
-    ) -> Result<Self, ManifestFault> {
-        // Files that every problem needs are read at once.
-        for launch in manifest.launches() {
-            if let Some(file) = launch.ptx.constant() {
-                machine.load(&file_of(&manifest, &file)).map_err(|failure| {
-                    let (key, reason) = (format!("{}.ptx", launch.key), failure.to_string());
-                    ManifestFault::Module { key, reason }
-                })?;
-            }
+        let mut machine = machine(&manifest, &choice);
+        if let Ok(machine) = &mut machine {
+            load_constant(&manifest, machine.as_mut()).map_err(error)?;
         }
         Ok(Self {
             reached: format!("{scheme}:{path}"),
@@ -140,7 +149,9 @@ impl Compiled {
         match self.manifest.padding {
             Some(padding) if !padding.holds(problem) => {
                 let Padding { head_dim, value_dim } = padding;
-                let what = format!("heads of more than {head_dim} entries, or values of more than {value_dim}");
+                let what = format!(
+                    "heads of more than {head_dim} entries, or values of more than {value_dim}"
+                );
                 Err(Failure::Unsupported(what))
             }
             padding => Ok(padding),
@@ -153,12 +164,29 @@ impl Compiled {
         lse_format: Format,
         cotangents: Option<&Cotangents>,
     ) -> Result<Pass<'a>, Failure> {
-        Pass::begin(&self.manifest, self.machine.as_mut(), problem, lse_format, cotangents)
+        let machine = self.machine.as_mut().map_err(|why| Failure::Unsupported(why.clone()))?;
+        Pass::begin(&self.manifest, machine.as_mut(), problem, lse_format, cotangents)
     }
 
     fn declared(&self, format: Format) -> Result<Profile, Failure> {
+        if let Err(why) = &self.machine {
+            return Err(Failure::Unsupported(why.clone()));
+        }
         self.manifest.declaration.profile(format)
     }
+}
+
+/// Reads the files that every problem needs, at once.
+fn load_constant(manifest: &Manifest, machine: &mut dyn Machine) -> Result<(), ManifestFault> {
+    for launch in manifest.launches() {
+        if let Some(file) = launch.ptx.constant() {
+            machine.load(&file_of(manifest, &file)).map_err(|failure| {
+                let (key, reason) = (format!("{}.ptx", launch.key), failure.to_string());
+                ManifestFault::Module { key, reason }
+            })?;
+        }
+    }
+    Ok(())
 }
 
 impl Subject for Compiled {
@@ -183,12 +211,14 @@ impl Subject for Compiled {
     }
 
     fn policies(&self) -> Vec<String> {
-        self.machine.policies()
+        self.machine.as_ref().map_or_else(|_| Vec::new(), |machine| machine.policies())
     }
 
     fn begin(&mut self, policy: usize, seed: u64) -> String {
         let seed = self.seed.unwrap_or(seed);
-        self.machine.begin(policy, seed);
+        if let Ok(machine) = &mut self.machine {
+            machine.begin(policy, seed);
+        }
         match self.policies().get(policy).or(self.chosen.as_ref()) {
             Some(policy) => format!("{}?policy={policy}&seed={seed}", self.reached),
             None => self.name.clone(),

@@ -17,10 +17,16 @@ pub(super) fn number(kind: NumberType, value: &Value) -> Result<Vec<u8>, String>
         Value::Truth(_) | Value::Word(_) => None,
     };
     let bytes = match kind {
-        NumberType::I32 => whole.and_then(|it| i32::try_from(it).ok()).map(|it| it.to_le_bytes().into()),
-        NumberType::U32 => whole.and_then(|it| u32::try_from(it).ok()).map(|it| it.to_le_bytes().into()),
+        NumberType::I32 => {
+            whole.and_then(|it| i32::try_from(it).ok()).map(|it| it.to_le_bytes().into())
+        }
+        NumberType::U32 => {
+            whole.and_then(|it| u32::try_from(it).ok()).map(|it| it.to_le_bytes().into())
+        }
         NumberType::I64 => whole.map(|it| it.to_le_bytes().into()),
-        NumberType::U64 => whole.and_then(|it| u64::try_from(it).ok()).map(|it| it.to_le_bytes().into()),
+        NumberType::U64 => {
+            whole.and_then(|it| u64::try_from(it).ok()).map(|it| it.to_le_bytes().into())
+        }
         // Rounded to nearest, as a host rounds it; what is finite stays so.
         NumberType::F32 => real
             .filter(|it| (*it as f32).is_finite() || !it.is_finite())

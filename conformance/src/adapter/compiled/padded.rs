@@ -6,7 +6,7 @@
 use flashproof_spec::layout::Placed;
 use flashproof_spec::problem::{Problem, Scale};
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
-use ndarray::{ArrayD, IxDyn, Slice, Axis};
+use ndarray::{ArrayD, Axis, IxDyn, Slice};
 
 use crate::adapter::Backward;
 
@@ -46,7 +46,10 @@ impl Padding {
     }
 
     pub(super) fn cotangents(self, cotangents: &Cotangents) -> Cotangents {
-        Cotangents { output: widened(&cotangents.output, self.value_dim), lse: cotangents.lse.clone() }
+        Cotangents {
+            output: widened(&cotangents.output, self.value_dim),
+            lse: cotangents.lse.clone(),
+        }
     }
 }
 

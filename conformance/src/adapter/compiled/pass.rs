@@ -9,11 +9,13 @@ use flashproof_spec::problem::Problem;
 use flashproof_spec::tensor::{Cotangents, Gradients, Inputs, Outputs, Tensor};
 
 use super::expression::{Expression, Names, Value};
-use super::machine::{self, Machine};
+use super::machine::{self, Machine, UNWRITTEN};
 use super::manifest::{Argument, Launch, Manifest, Piece, Scratch, Stored, Template};
 use super::pack;
 use super::text::Initial;
-use super::variables::{Circumstances, Masked, PLACED, layout_name, names_of, rule_name, strides_of};
+use super::variables::{
+    Circumstances, Masked, PLACED, layout_name, names_of, rule_name, strides_of,
+};
 use crate::adapter::ownership::check_ownership;
 use crate::adapter::{AnswerError, Backward, Failure};
 use crate::io::safetensors::{decode, encode, poison};
@@ -170,7 +172,8 @@ impl<'a> Pass<'a> {
         let tensors = [Placed::Query, Placed::Key, Placed::Value, Placed::Output];
         let gradients = GRADIENTS.iter().filter(|_| cotangents.is_some());
         tensors.iter().chain(gradients).all(|&placed| {
-            let format = if placed == Placed::Output { problem.output_format() } else { problem.format };
+            let format =
+                if placed == Placed::Output { problem.output_format() } else { problem.format };
             let shape @ [.., entries] = problem.placed_shape(placed);
             let Strides { offset, strides: [batch, head, row, entry], .. } =
                 strides_of(problem, placed);
@@ -191,7 +194,9 @@ impl<'a> Pass<'a> {
         let most = self.machine.most_bytes();
         bytes.filter(|bytes| *bytes <= most).ok_or_else(|| {
             let size = bytes.map_or_else(|| "more".to_owned(), |bytes| bytes.to_string());
-            Failure::Unsupported(format!("by the machine: {size} bytes for '{name}', at most {most}"))
+            Failure::Unsupported(format!(
+                "by the machine: {size} bytes for '{name}', at most {most}"
+            ))
         })
     }
 
@@ -226,7 +231,7 @@ impl<'a> Pass<'a> {
         let (format, initial) = self.stored(placed, format);
         let bytes =
             self.check_size(name, problem.buffer_len(placed).checked_mul(format.bytes()))?;
-        let address = self.allocate(name, bytes, initial, poison(format))?;
+        let address = self.allocate(name, bytes, initial)?;
         let offset = strides_of(problem, placed).offset * format.bytes();
         self.pointers.insert(name.to_owned(), address + offset as u64);
         Ok(())
@@ -246,20 +251,14 @@ impl<'a> Pass<'a> {
         };
         let bytes = (elements as usize).checked_mul(scratch.element_bytes);
         let bytes = self.check_size(name, bytes)?;
-        let address = self.allocate(name, bytes, scratch.initial, poison(Format::F32))?;
+        let address = self.allocate(name, bytes, scratch.initial)?;
         self.pointers.insert(name.to_owned(), address);
         Ok(())
     }
 
-    fn allocate(
-        &mut self,
-        name: &str,
-        bytes: usize,
-        initial: Initial,
-        pattern: &[u8],
-    ) -> Result<u64, Failure> {
+    fn allocate(&mut self, name: &str, bytes: usize, initial: Initial) -> Result<u64, Failure> {
         match initial {
-            Initial::Unwritten => self.machine.allocate(name, bytes, pattern),
+            Initial::Unwritten => self.machine.allocate(name, bytes),
             Initial::Zero => self.machine.upload(name, &vec![0; bytes]),
         }
     }
@@ -289,7 +288,9 @@ impl<'a> Pass<'a> {
             (Initial::Unwritten, Some(written)) => {
                 written[at * size..][..size].iter().any(|written| *written)
             }
-            (Initial::Unwritten, None) => contents.bytes[at * size..][..size] != *poison(stored),
+            (Initial::Unwritten, None) => {
+                contents.bytes[at * size..][..size].iter().any(|byte| *byte != UNWRITTEN)
+            }
         };
         let mut buffer = Buffer::poisoned(format, problem.buffer_len(placed));
         let values = decode(stored, &contents.bytes);
@@ -351,7 +352,8 @@ impl<'a> Pass<'a> {
             }
             Argument::Struct(members) => {
                 let member = |(index, member)| self.packed(&format!("{key}[{index}]"), member);
-                let packed = members.iter().enumerate().map(member).collect::<Result<Vec<_>, _>>()?;
+                let packed =
+                    members.iter().enumerate().map(member).collect::<Result<Vec<_>, _>>()?;
                 Ok(pack::members(&packed))
             }
         }

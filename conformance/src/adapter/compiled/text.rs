@@ -17,6 +17,11 @@ use crate::adapter::{Choices, Guarantees};
 #[serde(deny_unknown_fields)]
 pub(super) struct ManifestText {
     pub(super) name: String,
+    /// A file whose structs are this one's, too.
+    pub(super) include: Option<String>,
+    /// Names of buffers that structs point to and this kernel has not.
+    #[serde(default)]
+    pub(super) absent: Vec<String>,
     #[serde(default = "forward_alone")]
     pub(super) operations: Vec<Operation>,
     pub(super) formats: BTreeMap<String, FormatText>,
@@ -40,6 +45,13 @@ pub(super) struct ManifestText {
     pub(super) forward: Vec<LaunchText>,
     #[serde(default)]
     pub(super) backward: Vec<LaunchText>,
+}
+
+/// A file that manifests include.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IncludedText {
+    pub(super) structs: BTreeMap<String, StructText>,
 }
 
 fn forward_alone() -> Vec<Operation> {

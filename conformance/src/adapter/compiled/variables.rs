@@ -295,10 +295,7 @@ mod tests {
         for (rules, named) in [
             (vec![Rule::CausalTopLeft, Rule::CausalBottomRight], "both alignments"),
             (
-                vec![
-                    window(1, None, Alignment::TopLeft),
-                    window(1, None, Alignment::BottomRight),
-                ],
+                vec![window(1, None, Alignment::TopLeft), window(1, None, Alignment::BottomRight)],
                 "both alignments",
             ),
             (
@@ -317,10 +314,7 @@ mod tests {
     #[test]
     fn strides_lead_where_elements_stand() {
         use flashproof_spec::layout::{Ragged, Strided};
-        let plain = problem(vec![
-            Rule::QueryLengths(vec![6, 3]),
-            Rule::KeyLengths(vec![4, 9]),
-        ]);
+        let plain = problem(vec![Rule::QueryLengths(vec![6, 3]), Rule::KeyLengths(vec![4, 9])]);
         let ragged = Ragged {
             query_starts: vec![4, 0],
             query_rows: 12,

@@ -9,7 +9,7 @@ use flashproof_conformance::adapter::{
     Backward, Choices, Failure, Options, OwnershipError, Subject, open,
 };
 use flashproof_conformance::case::Case;
-use flashproof_conformance::inputs::Family;
+use flashproof_conformance::inputs::{Family, Scores};
 use flashproof_conformance::report::CaseReport;
 use flashproof_conformance::run::run;
 use flashproof_conformance::suite::{self, DEFAULT_SEED, Direction, Suite};
@@ -75,7 +75,7 @@ fn problem() -> Problem {
 }
 
 fn case(problem: Problem) -> Case {
-    Case::new(problem, Family::UnitNormal, None, SEED)
+    Case::new(problem, Family::of(Scores::Normal), None, SEED)
 }
 
 fn report(subject: &mut dyn Subject, case: Case) -> CaseReport {
@@ -164,7 +164,10 @@ fn faults_fail_the_case_and_name_their_clause() {
         ("FAS:device.race.global", Changed::new(triton, &[(stride, "{ i32 = 0 }")], unchanged)),
         (
             "FAS:device.race.shared",
-            Changed::new(triton, &[], |text| text.replace("bar.sync \t0;", "")),
+            Changed::new(triton, &[], |text| {
+                let (before, after) = text.rsplit_once("bar.sync \t0;").expect("a barrier");
+                format!("{before}{after}")
+            }),
         ),
         (
             "FAS:device.copy.waited",
@@ -188,7 +191,8 @@ fn faults_fail_the_case_and_name_their_clause() {
 #[test]
 fn a_written_input_is_named() {
     let change = ("{ pointer = \"lse\" }", "{ pointer = \"key\" }");
-    let mut subject = Changed::new("triton_sm80.toml", &[change], str::to_owned).open();
+    let changed = Changed::new("triton_sm80.toml", &[change], str::to_owned);
+    let mut subject = changed.open();
     // One block, so that its own reads do not race with the write.
     let mask = Mask::only(Rule::CausalTopLeft);
     let problem = Problem { mask, ..Problem::new(Format::Bf16, 1, 8, 64) };

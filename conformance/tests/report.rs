@@ -58,6 +58,7 @@ fn case(name: &str, verdict: Verdict) -> CaseReport {
     CaseReport {
         name: name.to_owned(),
         verdict,
+        policy: None,
         no_answer: None,
         problem,
         why: "Normal scores: what most testers draw.".to_owned(),

@@ -84,10 +84,7 @@ impl Expressions {
         engine.register_fn("min", i64::min);
         engine.register_fn("max", i64::max);
         engine.register_fn("ceil_div", ceil_div);
-        engine.register_fn("round_up", |value, multiple| {
-            let blocks = ceil_div(value, multiple)?;
-            blocks.checked_mul(multiple).ok_or_else(|| overflow("round_up", value, multiple))
-        });
+        engine.register_fn("round_up", round_up);
         Self(engine)
     }
 
@@ -133,8 +130,11 @@ fn ceil_div(value: i64, divisor: i64) -> Computed {
         .ok_or_else(|| format!("ceil_div({value}, {divisor}): expected a positive divisor").into())
 }
 
-fn overflow(function: &str, a: i64, b: i64) -> Box<rhai::EvalAltResult> {
-    format!("{function}({a}, {b}) does not fit 64 bits").into()
+/// The least multiple from `value` on.
+fn round_up(value: i64, multiple: i64) -> Computed {
+    ceil_div(value, multiple)?
+        .checked_mul(multiple)
+        .ok_or_else(|| format!("round_up({value}, {multiple}) does not fit 64 bits").into())
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
             "[",
             "]",
         ];
-        let word = prop::sample::select(words.as_slice()).prop_map(str::to_owned);
+        let word = prop::sample::select(words.to_vec()).prop_map(str::to_owned);
         prop::collection::vec(prop_oneof![8 => word, 1 => "\\PC{0,3}"], 0..24)
             .prop_map(|words| words.join(" "))
     }

@@ -79,6 +79,8 @@ pub(super) struct Supports {
 pub(super) struct Stored {
     /// `None`: as the problem has it.
     pub(super) format: Option<Format>,
+    /// Whether it is row-major in its own shape, whatever the problem's layout.
+    pub(super) is_contiguous: bool,
     pub(super) initial: Initial,
 }
 
@@ -182,7 +184,16 @@ impl Manifest {
                 known(&format!("tensors.{name}"), &name, &WRITTEN)?;
                 let key = format!("tensors.{name}.format");
                 let format = stored.format.map(|format| format_of(&key, &format)).transpose()?;
-                Ok((name, Stored { format, initial: stored.initial }))
+                let layout = ("lse", "contiguous");
+                if let Some(found) = &stored.layout
+                    && (name.as_str(), found.as_str()) != layout
+                {
+                    let (key, found) = (format!("tensors.{name}.layout"), found.clone());
+                    let expected = "contiguous, and of the LSE alone".to_owned();
+                    return Err(ManifestFault::Value { key, found, expected });
+                }
+                let is_contiguous = stored.layout.is_some();
+                Ok((name, Stored { format, is_contiguous, initial: stored.initial }))
             })
             .collect::<Result<_, ManifestFault>>()?;
         let scratch = reader.scratch(text.scratch.0)?;
@@ -238,6 +249,11 @@ impl Manifest {
         })
     }
 
+    /// Whether the LSE, and the gradient of it, is row-major in its own shape.
+    pub(super) fn has_contiguous_lse(&self) -> bool {
+        self.tensors.get("lse").is_some_and(|stored| stored.is_contiguous)
+    }
+
     /// The launches of both passes.
     pub(super) fn launches(&self) -> impl Iterator<Item = &Launch> {
         self.forward.iter().chain(&self.backward)
@@ -276,7 +292,7 @@ impl Reader {
         let buffers = PLACED.iter().map(|(name, _)| *name).chain(ARRAYS).chain(["null"]);
         Self {
             expressions: Expressions::new(),
-            names: names_of(&any, &Masked::default(), about),
+            names: names_of(&any, &any, &Masked::default(), about),
             buffers: buffers.map(str::to_owned).collect(),
             structs: BTreeMap::new(),
         }
@@ -521,5 +537,57 @@ fn value(key: &str, found: &str, expected: &[impl AsRef<str>]) -> ManifestFault 
         key: key.to_owned(),
         found: found.to_owned(),
         expected: format!("one of {}", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MANIFEST: &str = include_str!("../../../manifests/triton_sm80.toml");
+
+    fn parsed(text: &str) -> Result<Manifest, ManifestFault> {
+        Manifest::parse(text, PathBuf::new())
+    }
+
+    /// Lines, words and characters that a manifest is made of, and others.
+    fn parts() -> impl Strategy<Value = String> {
+        let words: Vec<String> = MANIFEST.split_whitespace().map(str::to_owned).collect();
+        let lines: Vec<String> = MANIFEST.lines().map(|line| format!("\n{line}\n")).collect();
+        prop_oneof![
+            prop::sample::select(words),
+            prop::sample::select(lines),
+            "\\PC{0,4}",
+            Just("[let]\nscale = 1".to_owned()),
+            Just("{ struct = \"p\" }\n[structs.p]\nmembers = []".to_owned()),
+            Just("\"{{query_len\"".to_owned()),
+            Just("9223372036854775808".to_owned()),
+        ]
+    }
+
+    proptest! {
+        /// A manifest with parts in place of others is read or refused.
+        #[test]
+        fn no_manifest_makes_it_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, parts()), 1..6)
+        ) {
+            let mut text: Vec<char> = MANIFEST.chars().collect();
+            for (at, length, part) in changes {
+                let at = at.index(text.len() + 1);
+                let past = (at + length).min(text.len());
+                text.splice(at..past, part.chars());
+            }
+            let text: String = text.into_iter().collect();
+            if let Err(fault) = parsed(&text) {
+                prop_assert!(!fault.to_string().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn the_manifest_that_is_changed_is_read() {
+        assert_eq!(parsed(MANIFEST).err(), None);
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Pass<'a> {
     manifest: &'a Manifest,
     machine: &'a mut dyn Machine,
     problem: &'a Problem,
+    /// The problem in whose layout the LSE stands.
+    lse: Problem,
     lse_format: Format,
     names: Names,
     /// Where each name of a buffer points to; a name without an entry is null.
@@ -56,13 +58,17 @@ impl<'a> Pass<'a> {
             manifest,
             machine,
             problem,
+            lse: problem.clone(),
             lse_format,
             names: Names::default(),
             pointers: BTreeMap::new(),
             given: Vec::new(),
         };
-        let aligned = pass.is_aligned(cotangents);
-        pass.names = names_of(problem, &masked, Circumstances { has_lse_gradient, aligned });
+        if manifest.has_contiguous_lse() {
+            pass.lse.layout = Layout::Contiguous;
+        }
+        let about = Circumstances { has_lse_gradient, aligned: pass.is_aligned(cotangents) };
+        pass.names = names_of(problem, &pass.lse, &masked, about);
         for (name, expression) in &manifest.lets {
             let value = pass.value(&format!("let.{name}"), expression)?;
             pass.names.set(name, value);
@@ -158,9 +164,14 @@ impl<'a> Pass<'a> {
         Ok(outputs)
     }
 
+    /// The problem in whose layout a tensor stands.
+    fn laid_out(&self, placed: Placed) -> &Problem {
+        if placed == Placed::Lse { &self.lse } else { self.problem }
+    }
+
     /// How a tensor is stored that has this format in the problem.
     fn stored(&self, placed: Placed, format: Format) -> (Format, Initial) {
-        let Stored { format: other, initial } =
+        let Stored { format: other, initial, .. } =
             self.manifest.tensors.get(placed.name()).copied().unwrap_or_default();
         (other.unwrap_or(format), initial)
     }
@@ -209,7 +220,7 @@ impl<'a> Pass<'a> {
     }
 
     fn give_tensor(&mut self, name: &str, placed: Placed, tensor: &Tensor) -> Result<(), Failure> {
-        let (problem, format) = (self.problem, tensor.format());
+        let (problem, format) = (self.laid_out(placed), tensor.format());
         let size = format.bytes();
         let length = problem.buffer_len(placed);
         let bytes = self.check_size(name, length.checked_mul(size))?;
@@ -223,16 +234,17 @@ impl<'a> Pass<'a> {
         for (offset, element) in offsets.into_iter().zip(elements.chunks_exact(size)) {
             contents[offset * size..][..size].copy_from_slice(element);
         }
-        self.give(name, strides_of(problem, placed).offset * size, contents)
+        let offset = strides_of(problem, placed).offset * size;
+        self.give(name, offset, contents)
     }
 
     fn allocate_tensor(&mut self, placed: Placed, format: Format) -> Result<(), Failure> {
-        let (problem, name) = (self.problem, placed.name());
+        let (problem, name) = (self.laid_out(placed), placed.name());
         let (format, initial) = self.stored(placed, format);
         let bytes =
             self.check_size(name, problem.buffer_len(placed).checked_mul(format.bytes()))?;
-        let address = self.allocate(name, bytes, initial)?;
         let offset = strides_of(problem, placed).offset * format.bytes();
+        let address = self.allocate(name, bytes, initial)?;
         self.pointers.insert(name.to_owned(), address + offset as u64);
         Ok(())
     }
@@ -275,7 +287,7 @@ impl<'a> Pass<'a> {
     /// What the kernel wrote of a tensor, rounded to its format in the problem, once each of its
     /// elements and nothing else is seen to have been written (`FAS:layout.ownership`).
     fn tensor(&self, placed: Placed, format: Format) -> Result<Tensor, Failure> {
-        let (problem, name) = (self.problem, placed.name());
+        let (problem, name) = (self.laid_out(placed), placed.name());
         let (stored, initial) = self.stored(placed, format);
         let size = stored.bytes();
         let offset = strides_of(problem, placed).offset * size;
@@ -305,8 +317,11 @@ impl<'a> Pass<'a> {
                 buffer.write(at, format.round(values[at]));
             }
         }
-        check_ownership(problem, placed, &buffer)?;
-        Ok(buffer.gather(problem, placed))
+        if problem.layout != self.problem.layout {
+            buffer = moved(&buffer, placed, problem, self.problem);
+        }
+        check_ownership(self.problem, placed, &buffer)?;
+        Ok(buffer.gather(self.problem, placed))
     }
 
     fn launch_all(&mut self, launches: &[Launch]) -> Result<(), Failure> {
@@ -402,6 +417,17 @@ impl<'a> Pass<'a> {
 }
 
 const GRADIENTS: [Placed; 3] = [Placed::QueryGradient, Placed::KeyGradient, Placed::ValueGradient];
+
+/// The written elements of a tensor where another layout has them; what that has no place for is left out.
+fn moved(buffer: &Buffer, placed: Placed, from: &Problem, to: &Problem) -> Buffer {
+    let mut moved = Buffer::poisoned(buffer.format(), to.buffer_len(placed));
+    for (place, at) in to.owned(placed) {
+        if let Some(stood) = from.offset_of(placed, place).filter(|&it| buffer.is_written(it)) {
+            moved.write(at, buffer.read(stood));
+        }
+    }
+    moved
+}
 
 /// The file of a path in a manifest.
 pub(super) fn file_of(manifest: &Manifest, path: &str) -> PathBuf {

@@ -85,6 +85,7 @@ pub(super) struct ConditionText {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TensorText {
     pub(super) format: Option<String>,
+    pub(super) layout: Option<String>,
     pub(super) initial: Initial,
 }
 

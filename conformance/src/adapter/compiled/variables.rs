@@ -177,7 +177,13 @@ pub(super) struct Circumstances {
 }
 
 /// The numbers of a problem, by name (`MANIFEST.md`, "Numbers of a problem").
-pub(super) fn names_of(problem: &Problem, masked: &Masked, about: Circumstances) -> Names {
+/// The LSE and its gradient stand as in the problem `lse`.
+pub(super) fn names_of(
+    problem: &Problem,
+    lse: &Problem,
+    masked: &Masked,
+    about: Circumstances,
+) -> Names {
     let mut names = Names::default();
     // Shapes of tensors that can be addressed fit.
     let mut integer = |name: &str, value: usize| {
@@ -198,6 +204,7 @@ pub(super) fn names_of(problem: &Problem, masked: &Masked, about: Circumstances)
         integer(name, value);
     }
     for (tensor, placed) in PLACED {
+        let problem = if placed == Placed::Lse { lse } else { problem };
         let [batch, head, row, entry] = strides_of(problem, placed).strides;
         integer(&format!("{tensor}_batch_stride"), batch);
         integer(&format!("{tensor}_head_stride"), head);

@@ -19,7 +19,8 @@ use super::{Limits, distinct, output};
 /// the error bound of the precision profile that the kernel declares.
 #[derive(clap::Args)]
 pub struct Args {
-    /// builtin:NAME (see `flashproof kernels`), or exec:COMMAND for a worker in any language
+    /// builtin:NAME (see `flashproof kernels`), exec:COMMAND for a worker in any language, ptx:MANIFEST for
+    /// PTX kernels in an emulator, or cuda:MANIFEST for the same on a device
     kernel: String,
 
     /// How thorough

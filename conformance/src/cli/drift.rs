@@ -37,7 +37,8 @@ enum Command {
 /// Put a kernel through a suite, and write what its answers are like as text
 #[derive(clap::Args)]
 struct Record {
-    /// builtin:NAME (see `flashproof kernels`), or exec:COMMAND for a worker in any language
+    /// builtin:NAME (see `flashproof kernels`), exec:COMMAND for a worker in any language, ptx:MANIFEST for
+    /// PTX kernels in an emulator, or cuda:MANIFEST for the same on a device
     kernel: String,
 
     /// Write the snapshot to this file, and a summary to standard output; without it, the snapshot
@@ -94,7 +95,7 @@ struct Compare {
     /// The earlier snapshot
     before: PathBuf,
 
-    /// The later snapshot, or the kernel to ask now: builtin:NAME or exec:COMMAND
+    /// The later snapshot, or the kernel to ask now: builtin:NAME, exec:COMMAND, ptx:MANIFEST or cuda:MANIFEST
     after: String,
 
     /// Exit with 1 where bits changed, even if every verdict is the same
@@ -180,7 +181,7 @@ fn compare(args: &Compare) -> Result<Outcome, CliError> {
     let before = Snapshot::read(&args.before)?;
     let history_path = history_path(args.history.as_deref(), &args.before);
     let history = History::read(&history_path)?;
-    let is_kernel = ["builtin:", "exec:"].iter().any(|scheme| args.after.starts_with(scheme));
+    let is_kernel = ["builtin:", "exec:", "ptx:", "cuda:"].iter().any(|scheme| args.after.starts_with(scheme));
     let after = if is_kernel {
         args.how.snapshot(&args.after, before.asked.clone())?
     } else {

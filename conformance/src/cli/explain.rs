@@ -20,7 +20,8 @@ use super::{Limits, output, seconds};
 /// explain it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// builtin:NAME (see `flashproof kernels`), or exec:COMMAND for a worker in any language
+    /// builtin:NAME (see `flashproof kernels`), exec:COMMAND for a worker in any language, ptx:MANIFEST for
+    /// PTX kernels in an emulator, or cuda:MANIFEST for the same on a device
     kernel: String,
 
     /// The case's name, as `flashproof check` reports it

@@ -81,6 +81,10 @@ impl Expressions {
             .set_allow_shadowing(false)
             .set_strict_variables(true)
             .disable_symbol("eval");
+        // Bits are lost without a word where integers are shifted too far.
+        for symbol in ["<<", ">>"] {
+            engine.disable_symbol(symbol);
+        }
         engine.register_fn("min", i64::min);
         engine.register_fn("max", i64::max);
         engine.register_fn("ceil_div", ceil_div);
@@ -169,7 +173,6 @@ mod tests {
             ("scale * 2.0", Value::Number(0.25)),
             ("ragged && format == \"bf16\"", Value::Truth(true)),
             ("format", Value::Word("bf16".to_owned())),
-            ("(1 << 4) | 1", Value::Integer(17)),
         ] {
             assert_eq!(value(text), Ok(expected), "{text}");
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use flashproof_conformance::adapter::builtin::Builtin;
 use flashproof_conformance::adapter::compiled::Compiled;
@@ -450,6 +451,45 @@ fn the_worst_verdict_of_all_policies_is_the_case_s() {
     let unsupported = report(&mut subject, case(problem(9)));
     assert_eq!(unsupported.verdict, Verdict::Unsupported);
     assert_eq!(unsupported.policy.as_deref(), Some("second"));
+}
+
+fn flashproof(arguments: &[String]) -> (Option<i32>, String) {
+    let program = env!("CARGO_BIN_EXE_flashproof");
+    let output = Command::new(program).args(arguments).output().expect("the program");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("text"))
+}
+
+/// The command that a report gives fails as the case did, under the same policy.
+#[test]
+fn a_reported_command_repeats_the_failure() {
+    let path = manifests().join("triton_sm80.toml").display().to_string();
+    let case = "bf16/reported/25-masked-key-leaks";
+    let asked = ["check", &format!("ptx:{path}"), "--case", case].map(str::to_owned);
+    let (status, text) = flashproof(&asked);
+    assert_eq!(status, Some(1), "{text}");
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("reproduce"));
+    let command = shlex::split(line.expect("a command")).expect("words");
+    assert_eq!(command[0], "flashproof");
+    assert!(command[2].contains("?policy=accurate-rounded&seed="), "{}", command[2]);
+    let (status, again) = flashproof(&command[1..]);
+    assert_eq!(status, Some(1), "{again}");
+    for part in ["FAS:fwd.special.invisible", "got NaN"] {
+        assert!(text.contains(part) && again.contains(part), "{part}: {text} {again}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_said_at_once() {
+    let path = manifests().join("triton_sm80.toml").display().to_string();
+    let (status, text) = flashproof(&["check".to_owned(), format!("cuda:{path}?seed=1")]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("a device computes in its own way"), "{text}");
+    if let Err(error) = flashproof_cuda::Device::open() {
+        let (status, text) = flashproof(&["check".to_owned(), format!("cuda:{path}")]);
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(&error.to_string()), "{text}");
+    }
 }
 
 /// Without a driver nothing is checked, and that is said; with one, a kernel passes there too.

@@ -147,7 +147,7 @@ pub enum OpenError {
     #[error(transparent)]
     Start(#[from] exec::StartError),
     #[error(transparent)]
-    Manifest(#[from] compiled::Error),
+    Manifest(#[from] compiled::ManifestError),
 }
 
 /// Reaches the kernel that `spec` names: `builtin:NAME`, `exec:COMMAND` (`PROTOCOL.md`), `ptx:MANIFEST` or

@@ -181,7 +181,8 @@ fn compare(args: &Compare) -> Result<Outcome, CliError> {
     let before = Snapshot::read(&args.before)?;
     let history_path = history_path(args.history.as_deref(), &args.before);
     let history = History::read(&history_path)?;
-    let is_kernel = ["builtin:", "exec:", "ptx:", "cuda:"].iter().any(|scheme| args.after.starts_with(scheme));
+    let is_kernel =
+        ["builtin:", "exec:", "ptx:", "cuda:"].iter().any(|scheme| args.after.starts_with(scheme));
     let after = if is_kernel {
         args.how.snapshot(&args.after, before.asked.clone())?
     } else {

@@ -9,6 +9,7 @@ mod manifest;
 mod pack;
 mod padded;
 mod pass;
+mod reader;
 mod text;
 mod variables;
 
@@ -24,12 +25,12 @@ use super::{Backward, Choices, Failure, Guarantees, Subject, check_case, check_c
 use device::RealDevice;
 use emulator::{Emulator, Numerics};
 use machine::Machine;
-use manifest::{Manifest, ManifestError, ManifestFault};
+use manifest::Manifest;
 use padded::Padding;
 use pass::{Pass, file_of};
 
 pub use fault::DeviceFault;
-pub use manifest::{ManifestError as Error, ManifestFault as Fault};
+pub use manifest::{ManifestError, ManifestFault};
 
 /// A kernel that a manifest describes, on a machine.
 pub struct Compiled {
@@ -40,8 +41,7 @@ pub struct Compiled {
     manifest: Manifest,
     /// Where there is none, why.
     machine: Result<Box<dyn Machine>, String>,
-    /// The policy asked for; all of them otherwise.
-    chosen: Option<String>,
+    /// The seed asked for, in place of one for each case.
     seed: Option<u64>,
 }
 
@@ -103,6 +103,14 @@ impl Compiled {
     /// # Errors
     /// As [`Compiled::emulated`]; the driver takes the part of the emulator.
     pub fn on_device(spec: &str) -> Result<Self, ManifestError> {
+        if let Some((path, choice)) = spec.split_once('?') {
+            let fault = ManifestFault::Value {
+                key: "what follows the ?".to_owned(),
+                found: choice.to_owned(),
+                expected: "nothing: a device computes in its own way and order".to_owned(),
+            };
+            return Err(ManifestError { file: path.to_owned(), fault });
+        }
         Self::open("cuda", spec, |_, _| match RealDevice::open() {
             Ok(device) => Ok(Box::new(device)),
             Err(error) => Err(error.to_string()),
@@ -130,7 +138,6 @@ impl Compiled {
             name: format!("{scheme}:{spec}"),
             manifest,
             machine,
-            chosen: choice.policy,
             seed: choice.seed,
         })
     }
@@ -219,7 +226,7 @@ impl Subject for Compiled {
         if let Ok(machine) = &mut self.machine {
             machine.begin(policy, seed);
         }
-        match self.policies().get(policy).or(self.chosen.as_ref()) {
+        match self.policies().get(policy) {
             Some(policy) => format!("{}?policy={policy}&seed={seed}", self.reached),
             None => self.name.clone(),
         }

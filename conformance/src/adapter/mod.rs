@@ -31,7 +31,8 @@ pub trait Subject: Send {
     /// What the kernel says it is, in a few words: for people, not for scripts.
     fn description(&self) -> &str;
 
-    /// The precision contract that the kernel declares for inputs of `format`.
+    /// The precision contract that the kernel declares for inputs of `format`, in the way that it computes
+    /// now ([`Subject::begin`]; the first, where that was not called).
     ///
     /// # Errors
     /// [`Failure::Unsupported`] where the kernel does not take that format; others where the

@@ -109,10 +109,10 @@ impl<'c> Answered<'c> {
         matches!(self, Self::Nothing(_, judged) if judged.verdict == Verdict::Unsupported)
     }
 
-    /// Whether both are answers with the same bits, but for those of NaNs.
+    /// Whether both are answers with the same bits, but for those of NaNs, and by the same contract.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Answers(_, a), Self::Answers(_, b)) => a.is_same_as(b),
+            (Self::Answers(_, a), Self::Answers(_, b)) => a.profile == b.profile && a.is_same_as(b),
             _ => false,
         }
     }

@@ -14,8 +14,8 @@ use crate::adapter::{Failure, Subject};
 use crate::case::Case;
 use crate::verdict::{Quantity, Verdict};
 
-/// What the kernel said when it was asked for a profile before.
-pub(super) type Profiles = BTreeMap<Format, Result<Profile, Failure>>;
+/// What the kernel said when it was asked for a profile before, by the number of the policy.
+pub(super) type Profiles = BTreeMap<(usize, Format), Result<Profile, Failure>>;
 
 /// A case and what the kernel made of it in each way that it computes; at least one.
 pub(super) struct Asked<'c> {
@@ -48,12 +48,13 @@ impl<'c> Asked<'c> {
         profiles: &mut Profiles,
     ) -> Result<Self, RunError> {
         let format = case.problem.format;
-        let profile = profiles.entry(format).or_insert_with(|| subject.profile(format)).clone();
         let policies = subject.policies();
         let inputs = drawn(case)?;
         let mut ask = |policy: usize| {
             let name = subject.begin(policy, case.input_seed());
-            let answered = Answered::put(subject, case, profile.clone(), inputs.clone())?;
+            let profile = profiles.entry((policy, format));
+            let profile = profile.or_insert_with(|| subject.profile(format)).clone();
+            let answered = Answered::put(subject, case, profile, inputs.clone())?;
             let policy = policies.get(policy).filter(|_| policies.len() > 1).cloned();
             Ok::<_, RunError>(Way { policy, subject: name, answered })
         };

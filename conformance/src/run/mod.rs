@@ -127,6 +127,7 @@ pub fn run_and_fit(
         failing.entry(answered.format()).or_default().push(answered);
     })?;
     let mut fits = Vec::new();
+    subject.begin(0, 0);
     for (format, failing) in failing {
         if let Ok(declared) = subject.profile(format) {
             let found = fit::fit(format, &declared, &failing);

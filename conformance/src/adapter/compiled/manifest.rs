@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use flashproof_spec::format::Format;
+use flashproof_spec::profile::Profile;
 use serde::de::DeserializeOwned;
 
 use super::emulator::{Numerics, USUAL_POLICIES};
 use super::expression::{Expression, Expressions};
 use super::padded::Padding;
 use super::reader::{Reader, format_of, known, value};
-use super::text::{Initial, ManifestText};
+use super::text::{FormatText, Initial, ManifestText};
+use crate::adapter::Failure;
 use crate::adapter::exec::protocol::Operation;
 use crate::adapter::exec::{Declaration, HelloError};
 
@@ -48,6 +50,8 @@ pub(super) struct Manifest {
     /// The directory that paths in it start from.
     pub(super) directory: PathBuf,
     pub(super) declaration: Declaration,
+    /// Profiles under one policy, where they are declared apart.
+    under: BTreeMap<String, BTreeMap<Format, Profile>>,
     pub(super) policies: Vec<(String, Numerics)>,
     pub(super) supports: Supports,
     pub(super) padding: Option<Padding>,
@@ -155,14 +159,25 @@ impl Manifest {
     /// Understands the text of a manifest.
     pub(super) fn parse(text: &str, directory: PathBuf) -> Result<Self, ManifestFault> {
         let text: ManifestText = parsed(text)?;
-        let declared = text.formats.into_iter().map(|(name, format)| (name, format.profile));
-        let declaration = Declaration::of(
-            &text.name,
-            &declared.collect(),
-            text.operations,
-            text.choices,
-            text.guarantees,
-        )?;
+        let formats = text.formats;
+        let declared = |policy: Option<&str>| {
+            let profile = |format: &FormatText| {
+                let apart = policy.and_then(|policy| format.policies.get(policy));
+                apart.unwrap_or(&format.profile).clone()
+            };
+            let profiles = formats.iter().map(|(name, format)| (name.clone(), profile(format)));
+            let (operations, choices) = (text.operations.clone(), text.choices);
+            let profiles = profiles.collect();
+            Declaration::of(&text.name, &profiles, operations, choices, text.guarantees)
+        };
+        let declaration = declared(None)?;
+        let mut under = BTreeMap::new();
+        for (format, FormatText { policies, .. }) in &formats {
+            for policy in policies.keys() {
+                known(&format!("formats.{format}.policies"), policy, &Numerics::names())?;
+                under.insert(policy.clone(), declared(Some(policy))?.profiles);
+            }
+        }
         if declaration.operations.contains(&Operation::Merge) {
             return Err(value("operations", "merge", &["forward", "backward"]));
         }
@@ -229,6 +244,7 @@ impl Manifest {
         Ok(Self {
             directory,
             declaration,
+            under,
             policies,
             supports,
             padding: text.pad,
@@ -239,6 +255,12 @@ impl Manifest {
             backward,
             expressions,
         })
+    }
+
+    /// What is declared of a format, under a policy where there are some.
+    pub(super) fn profile(&self, format: Format, policy: Option<&str>) -> Result<Profile, Failure> {
+        let under = policy.and_then(|policy| self.under.get(policy)?.get(&format));
+        under.map_or_else(|| self.declaration.profile(format), |profile| Ok(profile.clone()))
     }
 
     /// Whether the LSE, and the gradient of it, is row-major in its own shape.

@@ -41,6 +41,8 @@ pub struct Compiled {
     manifest: Manifest,
     /// Where there is none, why.
     machine: Result<Box<dyn Machine>, String>,
+    /// The number of the policy that answers are given under.
+    policy: usize,
     /// The seed asked for, in place of one for each case.
     seed: Option<u64>,
 }
@@ -138,6 +140,7 @@ impl Compiled {
             name: format!("{scheme}:{spec}"),
             manifest,
             machine,
+            policy: 0,
             seed: choice.seed,
         })
     }
@@ -179,7 +182,8 @@ impl Compiled {
         if let Err(why) = &self.machine {
             return Err(Failure::Unsupported(why.clone()));
         }
-        self.manifest.declaration.profile(format)
+        let policies = self.policies();
+        self.manifest.profile(format, policies.get(self.policy).map(String::as_str))
     }
 }
 
@@ -222,6 +226,7 @@ impl Subject for Compiled {
     }
 
     fn begin(&mut self, policy: usize, seed: u64) -> String {
+        self.policy = policy;
         let seed = self.seed.unwrap_or(seed);
         if let Ok(machine) = &mut self.machine {
             machine.begin(policy, seed);

@@ -62,6 +62,9 @@ fn forward_alone() -> Vec<Operation> {
 #[serde(deny_unknown_fields)]
 pub(super) struct FormatText {
     pub(super) profile: Value,
+    /// Profiles that hold under one policy, in place of that of all.
+    #[serde(default)]
+    pub(super) policies: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -9,6 +9,7 @@ use flashproof_ptx::{
     TensorCore, run,
 };
 
+use super::counts::{Counts, LaunchCounts};
 use super::fault::failure_of;
 use super::machine::{Contents, Launch, Machine};
 use crate::adapter::Failure;
@@ -68,6 +69,7 @@ pub(super) struct Emulator {
     modules: BTreeMap<PathBuf, Module>,
     memory: Memory,
     pointers: BTreeMap<u64, Pointer>,
+    counts: Counts,
 }
 
 impl Emulator {
@@ -81,6 +83,7 @@ impl Emulator {
             modules: BTreeMap::new(),
             memory: Memory::new(),
             pointers: BTreeMap::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -95,7 +98,8 @@ impl Emulator {
         Options { policy, seed, instruction_limit: MOST_INSTRUCTIONS, ..Options::default() }
     }
 
-    fn hold(&mut self, pointer: Pointer) -> u64 {
+    fn hold(&mut self, name: &str, bytes: usize, pointer: Pointer) -> u64 {
+        self.counts.buffers.insert(name.to_owned(), bytes);
         self.pointers.insert(pointer.address(), pointer);
         pointer.address()
     }
@@ -143,16 +147,17 @@ impl Machine for Emulator {
     fn clear(&mut self) {
         self.memory = Memory::new();
         self.pointers.clear();
+        self.counts = Counts::default();
     }
 
     fn upload(&mut self, name: &str, contents: &[u8]) -> Result<u64, Failure> {
         let pointer = self.memory.upload(name, contents);
-        Ok(self.hold(pointer))
+        Ok(self.hold(name, contents.len(), pointer))
     }
 
     fn allocate(&mut self, name: &str, bytes: usize) -> Result<u64, Failure> {
         let pointer = self.memory.allocate(name, bytes);
-        Ok(self.hold(pointer))
+        Ok(self.hold(name, bytes, pointer))
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), Failure> {
@@ -171,7 +176,12 @@ impl Machine for Emulator {
             arguments: arguments.iter().cloned().map(Argument::Bytes).collect(),
         };
         match run(module, entry, &launch, &self.memory, &options) {
-            Ok(_) => Ok(()),
+            Ok(statistics) => {
+                let fixed = module.entry(entry).map_or(0, flashproof_ptx::Entry::static_shared);
+                let shared = fixed + shared as usize;
+                self.counts.launches.push(LaunchCounts { key: key.to_owned(), shared, statistics });
+                Ok(())
+            }
             Err(RunError::Launch(error)) => {
                 Err(Failure::Reported(format!("{}: {error}", called())))
             }
@@ -185,5 +195,9 @@ impl Machine for Emulator {
         let nothing = || Failure::Environment(format!("no buffer begins at {address:#x}"));
         let (bytes, written) = read.ok_or_else(nothing)?;
         Ok(Contents { bytes, written: Some(written) })
+    }
+
+    fn counts(&self) -> Option<&Counts> {
+        Some(&self.counts)
     }
 }

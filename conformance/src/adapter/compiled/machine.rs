@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::counts::Counts;
 use crate::adapter::Failure;
 
 /// What a byte holds that nothing has written: NaN in every format that is made of such bytes alone.
@@ -54,6 +55,11 @@ pub trait Machine: Send {
     /// # Errors
     /// Where none does.
     fn read(&self, address: u64) -> Result<Contents, Failure>;
+
+    /// What was done since buffers were last freed; `None` where the machine does not count it.
+    fn counts(&self) -> Option<&Counts> {
+        None
+    }
 }
 
 /// A launch, ready to go.

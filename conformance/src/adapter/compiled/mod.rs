@@ -1,5 +1,6 @@
 //! `ptx:MANIFEST` and `cuda:MANIFEST`: compiled kernels, launched as a manifest tells (`MANIFEST.md`).
 
+mod counts;
 mod device;
 mod emulator;
 mod expression;
@@ -29,6 +30,7 @@ use manifest::Manifest;
 use padded::Padding;
 use pass::{Pass, file_of};
 
+pub use counts::{Counts, LaunchCounts};
 pub use fault::DeviceFault;
 pub use manifest::{ManifestError, ManifestFault};
 
@@ -117,6 +119,19 @@ impl Compiled {
             Ok(device) => Ok(Box::new(device)),
             Err(error) => Err(error.to_string()),
         })
+    }
+
+    /// What the launches of the last case did; `None` where the machine does not count it.
+    #[must_use]
+    pub fn counts(&self) -> Option<&Counts> {
+        self.machine.as_ref().ok()?.counts()
+    }
+
+    /// Bytes of the scratch buffers of the last case; `None` where the machine does not count them.
+    #[must_use]
+    pub fn scratch_bytes(&self) -> Option<usize> {
+        let buffers = &self.counts()?.buffers;
+        Some(self.manifest.scratch.iter().filter_map(|(name, _)| buffers.get(name)).sum())
     }
 
     fn open(

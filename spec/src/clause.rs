@@ -40,6 +40,7 @@ mod cite;
 mod contract;
 mod device;
 mod gradient;
+mod io;
 mod layout;
 mod mask;
 mod modified;
@@ -124,6 +125,7 @@ pub fn clauses() -> &'static [&'static Clause] {
             contract::CLAUSES,
             device::CLAUSES,
             gradient::CLAUSES,
+            io::CLAUSES,
             layout::CLAUSES,
             mask::CLAUSES,
             modified::CLAUSES,

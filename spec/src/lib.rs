@@ -12,7 +12,7 @@
 //! | [`problem`], [`mask`], [`score`], [`pattern`], [`layout`], [`quantization`], [`tensor`] | what is computed |
 //! | [`mod@format`], [`profile`], [`tensor_core`] | in which number formats, and with which roundings |
 //! | [`arithmetic`], [`online`], [`attention`], [`gradient`] | the algebra, as functions |
-//! | [`memory`] | what dense and online attention hold |
+//! | [`memory`], [`traffic`] | what dense and online attention hold, and what they move |
 //! | [`bound`] | the error that the declared roundings can cause, per element |
 #![forbid(unsafe_code)]
 
@@ -34,3 +34,4 @@ pub mod quantization;
 pub mod score;
 pub mod tensor;
 pub mod tensor_core;
+pub mod traffic;

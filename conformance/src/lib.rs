@@ -13,6 +13,7 @@
 //! | [`trivial`] | what a case would not tell from a right answer |
 //! | [`drift`] | how answers change between versions and machines |
 //! | [`mutants`], [`rules`] | which faults all that catches, and which of them the rules of others miss |
+//! | [`traffic`] | what compiled kernels move through memory, and hold in it |
 //! | [`report`] | how that is told |
 //! | [`io`] | how tensors are kept in files |
 // Not `forbid`: ndarray's slicing macro allows itself unsafe code.
@@ -36,5 +37,6 @@ pub mod rules;
 pub mod run;
 pub mod statistics;
 pub mod suite;
+pub mod traffic;
 pub mod trivial;
 pub mod verdict;

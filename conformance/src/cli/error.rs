@@ -7,6 +7,7 @@ use flashproof_conformance::drift::DriftError;
 use flashproof_conformance::explain::WriteExampleError;
 use flashproof_conformance::judge::JudgeError;
 use flashproof_conformance::run::RunError;
+use flashproof_conformance::traffic::TrafficError;
 use flashproof_spec::format::Format;
 
 /// Why a command could not be carried out.
@@ -20,6 +21,8 @@ pub enum CliError {
     Judge(#[from] JudgeError),
     #[error(transparent)]
     Drift(#[from] DriftError),
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
     #[error("{option} is for a kernel to ask now: expected one of {schemes} in place of a file")]
     NotAKernel { option: &'static str, schemes: &'static str },
     #[error(transparent)]

@@ -10,6 +10,7 @@ mod kernels;
 mod mutants;
 mod output;
 mod spec;
+mod traffic;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ enum Command {
     Judge(Box<judge::Args>),
     Explain(explain::Args),
     Mutants(mutants::Args),
+    Traffic(traffic::Args),
     Spec(spec::Args),
 }
 
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Judge(args) => judge::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Traffic(args) => traffic::run(&args),
         Command::Spec(args) => spec::run(&args),
     };
     match done {

@@ -27,7 +27,7 @@ fn growth(count: impl Fn(u64) -> u128) -> Growth {
 #[test]
 fn a_square_problem_streams_keys_once_a_tile() {
     for (length, tile) in [(256, 64), (300, 64), (1, 64), (65, 64), (128, 1), (100, usize::MAX)] {
-        let (t, d, e) = (length as u128, 64, 2);
+        let (t, d, e) = (u128::from(length), 64, 2);
         let tiles = u128::from(length).div_ceil(tile as u128);
         let found = streamed(&square(length, 64), Format::F32, tile);
         let expected =
@@ -113,7 +113,7 @@ fn the_constant_is_two_tiles_of_queries() {
     assert_eq!(LEAST_CONSTANT, 2);
 }
 
-/// Algorithm 1 of FlashAttention, its row statistics aside: keys in the outer loop.
+/// Algorithm 1 of `FlashAttention`, its row statistics aside: keys in the outer loop.
 fn algorithm_1(length: u128, head_dim: u128, shared_entries: u128) -> u128 {
     let tiles = length.div_ceil(shared_entries / (4 * head_dim));
     2 * length * head_dim + tiles * 3 * length * head_dim

@@ -47,10 +47,16 @@ fn suggest(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
 
+/// Each format and why; a reason that all share, once.
 fn list(refused: &BTreeMap<Format, String>) -> String {
-    let reasons: Vec<_> =
-        refused.iter().map(|(format, reason)| format!("{format} ({reason})")).collect();
-    reasons.join(", ")
+    let mut reasons = refused.values();
+    match reasons.next() {
+        Some(first) if reasons.all(|reason| reason == first) => first.clone(),
+        _ => {
+            let each = refused.iter().map(|(format, reason)| format!("{format} ({reason})"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
 }
 
 /// At most this many names are suggested.

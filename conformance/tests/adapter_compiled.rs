@@ -85,11 +85,11 @@ fn report(subject: &mut dyn Subject, case: Case) -> CaseReport {
 }
 
 /// What the suite makes of a manifest: the cases that pass, and the names of those that do not.
-fn judged(manifest: &str, formats: &[Format]) -> (usize, Vec<String>) {
+fn judged(manifest: &str, direction: Direction, formats: &[Format]) -> (usize, Vec<String>) {
     let mut subject = Compiled::emulated(&manifests().join(manifest).display().to_string())
         .unwrap_or_else(|error| panic!("{error}"));
     let mut cases = suite::cases(Suite::Quick, formats, DEFAULT_SEED);
-    cases.retain(|case| Direction::Forward.includes(case));
+    cases.retain(|case| direction.includes(case));
     let reports = run(&mut subject, Suite::Quick, &cases, |_| ()).expect("a run");
     let passing = reports.iter().filter(|it| it.verdict == Verdict::Pass).count();
     let failing = reports.iter().filter(|it| it.verdict.is_failure());
@@ -113,7 +113,7 @@ fn every_manifest_of_the_repository_is_read() {
 /// A NaN among values that the first query does not see reaches its row: a weight of 0 does not hide it
 /// in a matrix product. All else that the kernels say they support is right.
 fn assert_only_hidden_values_leak(manifest: &str, formats: &[Format]) {
-    let (passing, failing) = judged(manifest, formats);
+    let (passing, failing) = judged(manifest, Direction::Forward, formats);
     assert!(passing >= 10 * formats.len(), "{manifest}: {passing} cases pass");
     assert_eq!(failing.len(), formats.len(), "{failing:#?}");
     for (name, format) in failing.iter().zip(formats) {
@@ -126,6 +126,16 @@ fn assert_only_hidden_values_leak(manifest: &str, formats: &[Format]) {
 fn triton_kernels_are_right_but_for_hidden_values() {
     assert_only_hidden_values_leak("triton_sm80.toml", &[Format::F16, Format::Bf16]);
     assert_only_hidden_values_leak("triton_sm90.toml", &[Format::Bf16]);
+}
+
+/// One head alone, causal: few cases are.
+#[test]
+fn gradients_of_triton_kernels_are_right() {
+    for manifest in ["triton_backward_sm80.toml", "triton_backward_sm90.toml"] {
+        let (passing, failing) = judged(manifest, Direction::Backward, &[Format::Bf16]);
+        assert!(passing > 0 && failing.is_empty(), "{manifest}: {passing} pass, {failing:#?}");
+        println!("{manifest}: {passing} cases pass");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-// dV = P^T dO and dK = scale dS^T Q, one block for each tile of keys of a key head (FAS:bwd.key.gradient,
+// dV = P^T dO and dK = scale dS^T Q, one block for each tile of keys of a key head (FAS:bwd.key.scale,
 // FAS:bwd.value.gradient). The sums are carried in registers over the query heads of the group and their
 // tiles of queries, in ascending order, so that they repeat bit for bit (FAS:bwd.head.group-sum).
 //

@@ -80,6 +80,7 @@ fn long_heads_pass() {
 #[test]
 fn keys_in_splits_pass() {
     assert!(passing("split_keys.toml", Format::Bf16)[0] > 0);
+    assert!(passing("f32_split_keys.toml", Format::F32)[0] > 0);
 }
 
 /// One case in four: these kernels are there to be compared with, and slow here.
